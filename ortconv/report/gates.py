@@ -19,7 +19,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from ortconv.errors import GateError, UsageError, nearest
 from ortconv.files import byte_count, size
@@ -199,10 +199,6 @@ class FailedGate(NamedTuple):
         if self.baseline is not None:
             text += f", {metric.notation.show(self.baseline)} in the baseline{_percent_more(self)}"
         return f"{text} ({self.condition})" + (f": {self.note}" if self.note else "")
-
-    def to_dict(self) -> dict[str, Any]:
-        """The breach as plain data, for JSON."""
-        return {"condition": str(self.condition), "metric": self.condition.metric.name, "message": str(self)}
 
 
 def _percent_more(failed: FailedGate) -> str:

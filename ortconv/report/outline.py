@@ -83,10 +83,8 @@ class Part:
             yield from part.walk()
 
 
-def outline(graph: Graph | None, partitioning: Partitioning | None = None, estimate: Estimate | None = None) -> Part:
+def outline(graph: Graph, partitioning: Partitioning | None = None, estimate: Estimate | None = None) -> Part:
     """The graph as one part. With a partitioning, nodes are colored and grouped by it. With an estimate, partitions have a cost."""
-    if graph is None:
-        return Part(Box(PLAIN))
     drawer = _Drawer(partitioning, estimate)
     inner = list(map(drawer.node, graph)) if partitioning is None else drawer.groups()
     return drawer.graph(graph, short(graph.name), inner)

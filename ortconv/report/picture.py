@@ -45,7 +45,7 @@ BUTTONS = (
 SCRIPTS = ("geometry.js", "details.js", "minimap.js", "picture.js", "pictures.js")
 
 
-def drawn(graph: Graph | None, partitioning: Partitioning | None = None, estimate: Estimate | None = None) -> Scene:
+def drawn(graph: Graph, partitioning: Partitioning | None = None, estimate: Estimate | None = None) -> Scene:
     """An arranged graph. With a partitioning, it is grouped and colored by that."""
     return scene(outline(graph, partitioning, estimate), partitioning)
 
@@ -160,7 +160,7 @@ class _SceneWriter:
         yield "first", first
         yield "count", len(part.parts)
         yield "nodes", len(part.nodes)
-        yield "least", round(text_width(part.box.lines[0] if part.box.lines else "", FONT) + 2 * MARGIN)
+        yield "least", round(text_width(part.box.lines[0], FONT) + 2 * MARGIN)
         yield "layout", self._layout(inside.layout)
         yield "values", list(map(self.facts.value, inside.values))
         yield "in", [round(at, 4) for at in inside.ports_in]
