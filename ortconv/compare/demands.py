@@ -98,9 +98,7 @@ def _broadcast(a: Value | None, b: Value | None, shapes: Shapes, skip: int = 0) 
 
 
 def _stretches(first: Extent, p: int, second: Extent, q: int) -> bool:
-    """True if one of two sizes is 1, and the model means it to broadcast. If the model allows others beside a constant, it does
-    not.
-    """
+    """True if one of two sizes is 1 and is meant to broadcast. A size that the model leaves free is not, beside a constant."""
     if _may_grow(first, p) and second.value.const is not None:
         return False
     return 1 in (p, q) and not (_may_grow(second, q) and first.value.const is not None)

@@ -148,7 +148,7 @@ TEXT_STARTS, NEW_TOKENS = 8, 4
 
 
 def _longest_text(node: Node, shape: tuple[int, ...]) -> Array:
-    """A length of text that ends a search for tokens soon."""
+    """A maximum length with which a search for tokens ends soon."""
     start = node.dim(0, -1)
     return np.full(shape, NEW_TOKENS + (start if isinstance(start, int) else TEXT_STARTS))
 

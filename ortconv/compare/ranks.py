@@ -101,7 +101,7 @@ def _needed(values: list[Value], axes: tuple[int, ...]) -> dict[Value, int]:
 
 
 def _combined_with(value: Value, carried: dict[Value, Value]) -> list[Value]:
-    """The values of a Scan's body that nodes combine with this one by elements. `carried` are its states, after and before."""
+    """The values of a Scan's body that elementwise nodes combine with this one. `carried` has its states, after and before."""
     linked = {**carried, **{before: after for after, before in carried.items()}}
     found = {value: None}
     queue = [value]

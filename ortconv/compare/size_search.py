@@ -175,7 +175,7 @@ def _cases(problem: Problem) -> int:
 
 
 def _reach(problem: Problem, clock: Clock, seed: int, sizes: Sizes) -> Reached:
-    """How far a run with these sizes comes."""
+    """How many values a run with these sizes computes, and where it fails."""
     made = _computed(problem, clock, sizes, infer_shapes(problem, sizes), seed)
     return Reached(len(made), next((n for n in problem.graph if made.keys().isdisjoint(n.outputs)), None))
 

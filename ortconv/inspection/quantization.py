@@ -243,7 +243,7 @@ def _missing(node: Node) -> Refused | None:
 
 
 def _faults(node: Node, before: Sequence[Node], after: Sequence[Node]) -> Iterator[Refused]:
-    """The reasons why an operator with these DequantizeLinear and QuantizeLinear nodes is no group, the likeliest last."""
+    """The reasons why an operator between these quantizers is no group. The last one holds if no other does."""
     for value in node.present_inputs:
         if _is_float(value) and value.producer not in before:
             message = f"input '{value.name}' of {node.label} comes from no DequantizeLinear"
