@@ -59,16 +59,22 @@ def _bytes(value: Any, folder: Path) -> int:
     return byte_count(value) if isinstance(value, str) else value
 
 
+def _path(value: Any, folder: Path) -> Path:
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError("it must be the path of a file")
+    return folder / value
+
+
 def _device(value: Any, folder: Path) -> Any:
     from ortconv.partition.profile import read_device
 
-    return read_device(folder / value)
+    return read_device(_path(value, folder))
 
 
 def _arrays(value: Any, folder: Path) -> Any:
     from ortconv.compare.arrays import read_npz
 
-    return [read_npz(folder / one) for one in _list(value, folder)]
+    return [read_npz(_path(one, folder)) for one in _list(value, folder)]
 
 
 READERS: Mapping[str, Callable[[Any, Path], Any]] = {
@@ -76,9 +82,9 @@ READERS: Mapping[str, Callable[[Any, Path], Any]] = {
     "fix_dims": _sizes,
     "fold_limit": _bytes,
     "device": _device,
-    "pipeline": lambda value, folder: read_text(folder / value),
+    "pipeline": lambda value, folder: read_text(_path(value, folder)),
     "validate_with": _arrays,
-    "custom_op_library": lambda value, folder: folder / str(value),
+    "custom_op_library": _path,
     **dict.fromkeys(("enable_passes", "disable_passes", "only_passes", "keep_float32", "fail_on"), _list),
 }
 """Fields whose value in the file has another form. A list with one text may be given as the text."""
