@@ -25,7 +25,8 @@ WEIGHTS_ONLY = frozenset({"MatMulNBits", "GatherBlockQuantized", "DequantizeLine
 """Operators that occur if only weights are quantized."""
 STATIC = frozenset({"QGemm", "QAttention", "ConvInteger"})
 """Operators on quantized activations, in addition to those whose names begin with QLinear."""
-INTEGER = ("ConvInteger", "MatMulInteger", "MatMulIntegerToFloat")
+INTEGER = STATIC | DYNAMIC | {"MatMulInteger", "MatMulIntegerToFloat"}
+"""Operators on quantized values, in addition to those whose names begin with QLinear."""
 BYTES = (DType.UINT8, DType.INT8)
 
 
@@ -123,7 +124,7 @@ def _computes(node: Node) -> bool:
 
 
 def _is_integer_operator(node: Node) -> bool:
-    return node.op.startswith("QLinear") or node.op in STATIC | DYNAMIC | {*INTEGER}
+    return node.op.startswith("QLinear") or node.op in INTEGER
 
 
 def _is_in_float(node: Node) -> bool:

@@ -24,5 +24,10 @@ def enclosing(node: Node, graph: Graph) -> Node | None:
 
 def readers(value: Value, graph: Graph) -> list[tuple[Node, int]]:
     """The nodes of `graph` that read a value, each with the slot; -1 for a node whose subgraphs read it."""
-    edges = ((node, slot) if node.graph is graph else (enclosing(node, graph), -1) for node, slot in value.uses)
-    return list(dict.fromkeys((node, slot) for node, slot in edges if node is not None))
+    found: dict[tuple[Node, int], None] = {}
+    for node, slot in value.uses:
+        if node.graph is graph:
+            found[node, slot] = None
+        elif (outer := enclosing(node, graph)) is not None:
+            found[outer, -1] = None
+    return list(found)
