@@ -13,7 +13,7 @@ from ortconv.compare.tolerance import largest_scale
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import DType, TensorType
+from ortconv.ir.types import DType
 
 UNITS = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8, DType.FLOAT: 2.0**-20, DType.DOUBLE: 2.0**-49}
 """Relative error of a sum that is added in another order."""
@@ -139,8 +139,7 @@ def _perturbed_tensor(const: Tensor, perturbation: Perturbation) -> Tensor:
 
 def _perturb_filled(graph: Graph, node: Node, perturbation: Perturbation) -> None:
     """Replace a ConstantOfShape of floats by a constant with errors. Such weights make equal sums, which rounding separates."""
-    made, fill = node.out.type, node.attrs.get("value")
-    shape = made.static_shape if isinstance(made, TensorType) else None
+    shape, fill = node.out.static_shape, node.attrs.get("value")
     if shape is not None and isinstance(fill, Tensor) and fill.dtype in UNITS:
         const = Tensor.of(np.full(shape, fill.numpy().reshape(())))
         graph.replace_uses(node.out, graph.constant(_perturbed_tensor(const, perturbation), "filled"))

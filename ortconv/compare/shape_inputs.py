@@ -11,7 +11,7 @@ from ortconv.compare.parameters import parameter
 from ortconv.compare.ranks import LARGEST_RANK, rank_of
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import DType, TensorType
+from ortconv.ir.types import DType
 
 SHAPED = {("Reshape", 1): True, ("ConstantOfShape", 0): True, ("Expand", 1): False}
 """Slots that contain a shape, and whether the output has exactly this shape."""
@@ -94,8 +94,7 @@ def other_elements(value: Value, count: int, variant: int) -> list[int]:
 def _elements_of_source(value: Value) -> int | None:
     """Number of elements of the value that a Reshape changes to this target; None if it has free dimensions."""
     sources = [node.inputs[0] for node, slot in value.uses if node.op == "Reshape" and slot == 1]
-    types = [source.type for source in sources if source is not None]
-    shapes = [type.static_shape for type in types if isinstance(type, TensorType)]
+    shapes = (source.static_shape for source in sources if source is not None)
     return next((math.prod(shape) for shape in shapes if shape is not None), None)
 
 

@@ -22,11 +22,11 @@ def can_shrink(graph: Graph) -> bool:
 def shrink(graph: Graph) -> None:
     """Make long input dimensions free, in place. Declared dimensions of inner values are removed."""
     for value in graph.inputs:
-        if isinstance(value.type, TensorType) and value.type.shape is not None and value.const is None:
-            value.type = TensorType(value.type.dtype, _with_free_dims(value.name, value.type.shape))
+        if value.dtype is not None and value.shape is not None and value.const is None:
+            value.type = TensorType(value.dtype, _with_free_dims(value.name, value.shape))
     for value in (v for node in graph.walk() for v in node.present_outputs):
-        if isinstance(value.type, TensorType) and value.type.shape is not None:
-            value.type = TensorType(value.type.dtype, (None,) * len(value.type.shape))
+        if value.dtype is not None and value.shape is not None:
+            value.type = TensorType(value.dtype, (None,) * len(value.shape))
 
 
 def _with_free_dims(name: str, shape: Shape) -> Shape:

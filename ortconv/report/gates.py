@@ -134,17 +134,18 @@ TABLE = (
 )
 METRICS = {metric.name: metric for metric in TABLE}
 
-BASELINES: Mapping[str, tuple[str, ...]] = {
-    "check": tuple(m.name for m in TABLE if "check" in m.verbs),
-    "tune": tuple(m.name for m in TABLE if "tune" in m.verbs),
-    "convert": ("nodes", "size", "constants"),
-}
-"""The metrics for which a verb knows a baseline's value. The baseline of convert is its source."""
-
 
 def metrics_of(verb: str) -> tuple[str, ...]:
     """The names of the metrics that a verb has."""
     return tuple(metric.name for metric in TABLE if verb in metric.verbs)
+
+
+BASELINES: Mapping[str, tuple[str, ...]] = {
+    "check": metrics_of("check"),
+    "tune": metrics_of("tune"),
+    "convert": ("nodes", "size", "constants"),
+}
+"""The metrics for which a verb knows a baseline's value. The baseline of convert is its source."""
 
 
 # -------------------------------------------------------------------------------------------------------------- conditions
