@@ -70,7 +70,10 @@ class Reasons:
             found = replace(found, gap=replace(found.gap, strays=self._strays(found)))
             if accepts(found.tolerance, found.gap):
                 return True
-        return any(reason(self, found) for reason in _REASONS)
+        reason = next((reason for reason in _REASONS if reason(self, found)), None)
+        if reason in _UNSTABLE:
+            self.unstable.add(found.k)
+        return reason is not None
 
     def _strays(self, found: Deviation) -> int:
         """Number of elements that are infinite or NaN in only one of the two outputs, without those that rounding explains.
@@ -162,20 +165,14 @@ class Reasons:
         want = self._output_on(self._source.backend, found)
         if want is None or not explains(found.gap, want, self._perturbed(found), self._source_outputs(found)):
             return False
-        if not self._source_varies_there(found):
-            return False
-        self.unstable.add(found.k)
-        return True
+        return self._source_varies_there(found)
 
     def _is_nearer_to_double(self, found: Deviation) -> bool:
         """True if a float32 result is as near to the computation in float64 as the source on some engine."""
         source, tolerance = self._source, found.tolerance
         is_plain = tolerance.dtype is DType.FLOAT and not (source.is_narrow or tolerance.quantized or source.is_heavy)
         truth = self._truth(found) if is_plain else None
-        if truth is None or not is_nearer(truth, found.want, found.got, self._source_outputs(found)):
-            return False
-        self.unstable.add(found.k)
-        return True
+        return truth is not None and is_nearer(truth, found.want, found.got, self._source_outputs(found))
 
     def _source_varies_there(self, found: Deviation, truth: Any = None) -> bool:
         """True if the elements at which a result differs also differ, by not much less, between runs or engines of the source, or
@@ -290,3 +287,6 @@ _REASONS = (
     Reasons._is_nearer_to_double,
 )
 """The cheapest first."""
+
+_UNSTABLE = (Reasons._is_moved_by_rounding, Reasons._is_nearer_to_double)
+"""The reasons that a validation reports with the outputs."""
