@@ -144,7 +144,7 @@ def _check_text(array: Array, name: str) -> None:
 def _room() -> int:
     """Bytes that this process can allocate: the memory that it may use, or the limit of its address space."""
     found = usable_memory() or 1 << 40
-    with suppress(ImportError):
+    with suppress(ImportError, ValueError, OSError):
         import resource
 
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]

@@ -75,8 +75,8 @@ def _always_empty(problem: Problem, starts: Sequence[Sizes]) -> set[DemandKey]:
 def _first_unmet(
     problem: Problem, sizes: Sizes, ignored: Collection[DemandKey]
 ) -> tuple[tuple[int, int], tuple[Node, Demand] | None]:
-    """The rank of sizes, and the first unmet demand with its node; None if all are met. The rank is the less, the more demands
-    are met before that one, and then the fewer are unmet.
+    """The rank of sizes, and the first unmet demand with its node; None if all are met. The rank is lower if more demands are met
+    before that one or, with equally many, if fewer are unmet.
     """
     met = unmet = 0
     first = None

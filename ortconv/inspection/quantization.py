@@ -250,7 +250,7 @@ def _faults(node: Node, before: Sequence[Node], after: Sequence[Node]) -> Iterat
             message = f"input '{value.name}' of {node.label} comes from no DequantizeLinear"
             yield Refused("missing-pair", message, "quantize that input, too")
     for made in (n.out for n in before):
-        if len(made.uses) + made.is_output > 1:
+        if len(made.uses) > 1 or made.is_output:
             message = f"'{made.name}' has {len(made.uses)} readers; a group needs a DequantizeLinear of its own"
             advice = "give each reader a DequantizeLinear of its own; ortconv convert does"
             yield Refused("shared-dequantizer", message, advice)
