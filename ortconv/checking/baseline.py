@@ -34,13 +34,11 @@ def stored_model(path: Path, baseline: Baseline) -> Path:
     wanted = _files(path.parent, baseline)
     for file, sha256 in wanted.items():
         if not file.is_file():
-            raise UsageError(
-                "the model of the baseline is missing", file=file, hint="check it out, or write it: --update"
-            )
+            hint = "check it out, or write it: --update"
+            raise UsageError("the model of the baseline is missing", file=file, hint=hint)
         if digest(file) != sha256:
-            raise UsageError(
-                "this is not the model of the baseline", file=file, hint="--update accepts the present model"
-            )
+            hint = "--update accepts the present model"
+            raise UsageError("this is not the model of the baseline", file=file, hint=hint)
     return next(iter(wanted))
 
 

@@ -190,9 +190,8 @@ def _run_both(model: Path, stored: Path, values: _Values, found: Check, runs: Ru
     """Run both models on the same inputs: their outputs, times and memory."""
     first, second = (subject(str(path), BACKENDS) for path in (stored, model))
     try:
-        feeds, (one,) = compare(
-            (first, second), runs.arrays, runs.draws, runs.seed, custom_op_library=runs.custom_op_library
-        )
+        library = runs.custom_op_library
+        feeds, (one,) = compare((first, second), runs.arrays, runs.draws, runs.seed, custom_op_library=library)
     except UsageError as error:
         _add_interface(values, found, len(first.model.graph.outputs), error)
         return
@@ -203,7 +202,7 @@ def _run_both(model: Path, stored: Path, values: _Values, found: Check, runs: Ru
                  for o in one.outputs if not o.same]  # fmt: skip
     values.notes |= dict.fromkeys(("outputs", "max_abs", "scaled"), ", ".join(differing))
     if runs.measure:
-        _add_times(values, measure_both(model, stored, feeds, runs.custom_op_library))
+        _add_times(values, measure_both(model, stored, feeds, library))
 
 
 def _add_same(values: _Values, found: Check) -> None:
@@ -233,9 +232,8 @@ def _add_times(values: _Values, measured: MeasuredRatios) -> None:
 
 def _judge(found: Check, values: _Values, conditions: Sequence[GateCondition]) -> None:
     """Find the conditions that hold. A default condition is skipped if its metric is not known."""
-    chosen = conditions or [
-        one for one in parse_gates(DEFAULT_GATES, "check") if one.metric.name in values.now.keys() & values.then.keys()
-    ]
+    known = values.now.keys() & values.then.keys()
+    chosen = conditions or [one for one in parse_gates(DEFAULT_GATES, "check") if one.metric.name in known]
     found.conditions = list(map(str, chosen))
     for one in failed_gates(chosen, values.now, values.then, values.notes):
         name = one.condition.metric.name

@@ -10,7 +10,7 @@ from ortconv.ir.model import Model
 from ortconv.models import load
 from ortconv.ortformat.opconfig import NOT_LISTED, Missing, RequiredOperators
 from ortconv.ortformat.releases import oldest_release
-from ortconv.partition import Partitioning, Target
+from ortconv.partition import Target
 from ortconv.pipeline.analysis import analyze
 from ortconv.pipeline.config import require
 from ortconv.pipeline.options import Options
@@ -67,8 +67,8 @@ def facts_of(path: Path, target: Target) -> tuple[Facts, tuple[str, ...]]:
         "coverage": divided.coverage,
         "refused": divided.total - divided.taken,
     }
-    found = Facts(_described(target), metrics, oldest.name, oldest.reason, operators, required, _refusals(divided))
-    return found, external
+    refused = {f"{row.op} by {row.rule}": row.nodes for row in refusals(divided)}
+    return Facts(_described(target), metrics, oldest.name, oldest.reason, operators, required, refused), external
 
 
 def _required(model: Model) -> list[str]:
@@ -81,10 +81,6 @@ def _required(model: Model) -> list[str]:
 def _described(target: Target) -> list[str]:
     values = {"ep": target.ep, **target.options}
     return [f"{name}={','.join(v) if isinstance(v, list) else v}" for name, v in values.items()]
-
-
-def _refusals(divided: Partitioning) -> dict[str, int]:
-    return {f"{row.op} by {row.rule}": row.nodes for row in refusals(divided)}
 
 
 def lacking(facts: Facts, config: RequiredOperators) -> list[Missing]:

@@ -20,7 +20,7 @@ from ortconv.tuning.measuring import Block, Entrant, measure_block, measure_memo
 BLOCKS = 7
 """Number of processes in which both models run in turns. Each gives one ratio."""
 
-LOOKS = 3
+MEMORY_RUNS = 3
 """Number of processes in which the memory of each model is measured. The smallest peak counts."""
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ def measure_both(model: Path, base: Path, feeds: Feeds, library: Path | None = N
     blocks = [Block(entrants, number, library) for number in range(BLOCKS)]
     with crew_of(None, 1, None, None, isolated=True, fresh=True) as crew:
         times = _each(partial(measure_block, feeds=feeds), blocks, crew)
-        peaks = _each(partial(measure_memory, feeds=feeds, library=library), entrants * LOOKS, crew)
+        peaks = _each(partial(measure_memory, feeds=feeds, library=library), entrants * MEMORY_RUNS, crew)
     for own in (one for block in times for one in block):
         if own.error is not None:
             raise UnsupportedError(own.error)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ortconv.errors import FormatError, OrtconvError, UnsafeInputError, UsageError
 from ortconv.files import created, opened, replacing
+from ortconv.process import usable_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -141,14 +142,11 @@ def _check_text(array: Array, name: str) -> None:
 
 
 def _room() -> int:
-    """Bytes that this process can allocate: the memory of the machine, or the limit set for the process."""
-    import os
-
-    try:
+    """Bytes that this process can allocate: the memory that it may use, or the limit of its address space."""
+    found = usable_memory() or 1 << 40
+    with suppress(ImportError, ValueError, OSError):
         import resource
 
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return total if limit == resource.RLIM_INFINITY else min(limit, total)
-    except (ImportError, ValueError, OSError):
-        return 1 << 40
+        found = found if limit == resource.RLIM_INFINITY else min(limit, found)
+    return found

@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ortconv.backends.nnapi.backend import NnapiOptions, NnapiProgram
+from ortconv.backends.nnapi.backend import NnapiOptions
 from ortconv.backends.nnapi.recording import RecordingBackend
 from ortconv.compare.candidates import first_run
 from ortconv.compare.difference import Difference, difference, worst
@@ -106,27 +106,33 @@ def contenders(
 
 
 class _Runner:
-    """A contender, ready to run."""
-
     def __init__(self, contender: Contender, model: Model) -> None:
-        self.row = BenchmarkRow(contender)
-        self._backend = None if contender.options is None else TimedPartitions(contender.options)
-        self._model = model
-        self._session = self._opened()
+        self.row, self._model = BenchmarkRow(contender), model
+        self._backend: TimedPartitions | None = None
 
-    def _opened(self) -> Session:
+    def attempt(self, step: Callable[[], object]) -> None:
+        """Take a step of the benchmark, unless an earlier one failed. An error becomes that of the row."""
+        if self.row.error is None:
+            try:
+                step()
+            except OrtconvError as error:
+                self.row.error = str(error)
+
+    def start(self, feeds: Feeds, expected: Sequence[Any]) -> None:
+        """Open the model, and run it once to compare the outputs."""
+        options, row = self.row.contender.options, self.row
+        self._backend = None if options is None else TimedPartitions(options)
         start = time.perf_counter()
-        session = Session(self._model, [self._backend or self.row.contender.name])
-        self.row.loading = time.perf_counter() - start
+        self._session = Session(self._model, [self._backend or row.contender.name])
+        row.loading = time.perf_counter() - start
         if self._backend is not None:
-            self._describe([program for _, program in self._backend.compiled])
-            self.row.nodes = sum(len(region.nodes) for region, _ in self._backend.compiled)
-        return session
-
-    def _describe(self, programs: Sequence[NnapiProgram]) -> None:
-        places = [device.name for p in programs for device in p.compilation.plan.places if device is not None]
-        self.row.partitions, self.row.operations = len(programs), dict(Counter(places))
-        self.row.total = len(self._model.graph)
+            row.total, row.partitions = len(self._model.graph), len(self._backend.compiled)
+            row.nodes = sum(len(region.nodes) for region, _ in self._backend.compiled)
+            places = (place for _, program in self._backend.compiled for place in program.compilation.plan.places)
+            row.operations = dict(Counter(device.name for device in places if device is not None))
+        row.difference = worst(difference(a, b) for a, b in zip(expected, self.run(feeds), strict=True))
+        row.times.clear()
+        row.simulated.clear()
 
     def run(self, feeds: Feeds) -> list[Any]:
         """Run once and record the time."""
@@ -161,37 +167,15 @@ def benchmark(
 
     `expected` are the outputs to compare with. With `trace`, rows of NNAPI have a summary of where the time is spent.
     """
-    rows: list[BenchmarkRow] = []
-    runners: list[_Runner] = []
-    for entrant in entrants:
-        rows.append(BenchmarkRow(entrant))
-        with _noted(rows[-1]):
-            runner = _Runner(entrant, model)
-            results = runner.run(feeds)
-            rows[-1] = runner.row
-            rows[-1].difference = worst(difference(a, b) for a, b in zip(expected, results, strict=True))
-            rows[-1].times.clear()
-            rows[-1].simulated.clear()
-            runners.append(runner)
+    runners = [_Runner(entrant, model) for entrant in entrants]
+    for runner in runners:
+        runner.attempt(partial(runner.start, feeds, expected))
     for _ in range(repeat):
         for runner in runners:
-            if runner.row.error is None:
-                with _noted(runner.row):
-                    runner.run(feeds)
+            runner.attempt(partial(runner.run, feeds))
     for runner in runners if trace else ():
-        if runner.row.error is None:
-            with _noted(runner.row):
-                runner.trace(feeds, repeat)
-    return rows
-
-
-@contextmanager
-def _noted(row: BenchmarkRow) -> Iterator[None]:
-    """Context manager: an error in the block becomes the row's error."""
-    try:
-        yield
-    except OrtconvError as error:
-        row.error = str(error)
+        runner.attempt(partial(runner.trace, feeds, repeat))
+    return [runner.row for runner in runners]
 
 
 def expectation(

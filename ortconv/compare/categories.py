@@ -31,7 +31,7 @@ SHARE = 0.75
 """The share of known elements where others are allowed."""
 
 Places = dict[Value, Array]
-"""For each value the numbers of the elements of inputs that its elements are; -1 for an element that is from no input."""
+"""For each element of a value, the number of the input element that it is a copy of; -1 if it is no copy of one."""
 
 
 def with_known_elements(graph: Graph, feeds: dict[str, Any], seed: int, *, all_kinds: bool) -> dict[str, Any]:

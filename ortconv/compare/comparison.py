@@ -124,11 +124,8 @@ def compare(
     reference = subjects[0]
     for other in subjects[1:]:
         _check_alike(reference, other)
-    feeds, results = _run_all(
-        [s.session(custom_op_library) for s in subjects],
-        subjects,
-        candidates(reference.model.graph, seed, arrays, draws),
-    )
+    sessions = [s.session(custom_op_library) for s in subjects]
+    feeds, results = _run_all(sessions, subjects, candidates(reference.model.graph, seed, arrays, draws))
     outputs = reference.model.graph.outputs
     dtypes = [v.dtype for v in outputs]
     found = []
@@ -136,9 +133,8 @@ def compare(
         allowed = max(limit(s.model.graph, dtypes) for s in (reference, other))
         each = [Output(v.name, measure(a, b), allowed) for v, a, b in zip(outputs, results[0], got, strict=True)]
         found.append(Comparison(other, each))
-    if layers:
-        for one in found:
-            _look_inside(reference, one, feeds, custom_op_library)
+        if layers:
+            _look_inside(reference, found[-1], feeds, custom_op_library)
     return feeds, found
 
 
@@ -150,14 +146,16 @@ def _run_all(
     failure: OrtconvError | None = None
     for feeds in trials:
         results = []
-        try:
-            for session, subject in zip(sessions, subjects, strict=True):  # noqa: B007
+        for session, subject in zip(sessions, subjects, strict=True):
+            try:
                 results.append(session.run(names, feeds))
+            except UsageError as error:
+                raise error.at(file=subject.label) from error
+            except BackendError as error:
+                failure = failure or error.at(file=subject.label)
+                break
+        else:
             return feeds, results
-        except UsageError as error:
-            raise error.at(file=subject.label) from error
-        except BackendError as error:
-            failure = failure or error.at(file=subject.label)
     assert failure is not None
     raise failure
 

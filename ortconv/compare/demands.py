@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT, Trait, named
-from ortconv.ir.tensor import Tensor
 
 Numbers = tuple[int | None, ...]
 """A shape; None for an unknown dimension."""
@@ -53,13 +52,13 @@ def demands(node: Node, shapes: Shapes, held: Mapping[Value, Sequence[int]] = Ma
 
     `held` maps inputs that contain shapes to their elements.
     """
-    target = node.input(1)
-    if target is not None and target in held and node.op in TO_SHAPE and node.domain == "":
-        yield from TO_SHAPE[node.op](node, held[target], shapes)
-        return
-    row = ROWS.get(node.op)
-    if row is not None and node.domain in ("", MICROSOFT):
-        yield from row(node, shapes)
+    if node.domain == "" and node.op in TO_SHAPE:
+        value = node.input(1)
+        target = held[value] if value is not None and value in held else _target(node, shapes)
+        if target is not None:
+            yield from TO_SHAPE[node.op](node, target, shapes)
+    elif node.domain in ("", MICROSOFT) and node.op in ROWS:
+        yield from ROWS[node.op](node, shapes)
 
 
 def _shape(node: Node, slot: int, shapes: Shapes) -> Numbers | None:
@@ -99,9 +98,7 @@ def _broadcast(a: Value | None, b: Value | None, shapes: Shapes, skip: int = 0) 
 
 
 def _stretches(first: Extent, p: int, second: Extent, q: int) -> bool:
-    """True if one of two sizes is 1, and the model means it to broadcast. If the model allows others beside a constant, it does
-    not.
-    """
+    """True if one of two sizes is 1 and is meant to broadcast. A size that the model leaves free is not, beside a constant."""
     if _may_grow(first, p) and second.value.const is not None:
         return False
     return 1 in (p, q) and not (_may_grow(second, q) and first.value.const is not None)
@@ -119,11 +116,13 @@ def _elementwise(node: Node, shapes: Shapes) -> Iterator[Demand]:
         yield from _broadcast(node.inputs[1], node.inputs[2], shapes)
 
 
-def _windows(node: Node, kernel: Sequence[int], shapes: Shapes, weights: Value | None = None) -> Iterator[Demand]:
-    """The padded image must be at least as large as the window, which is that of the weights, if there are any."""
+def _windows(node: Node, shapes: Shapes, slot: int | None = None) -> Iterator[Demand]:
+    """The padded image must be at least as large as the window, which is that of the weights in a slot, if they are given."""
     image, shape = node.input(0), _shape(node, 0, shapes)
     if image is None or shape is None or node.attr("auto_pad", "NOTSET").startswith("SAME"):
         return
+    weights = None if slot is None else node.input(slot)
+    kernel = node.attr("kernel_shape", ()) if slot is None else (_static(_shape(node, slot, shapes)) or ())[2:]
     count = len(kernel)
     pads = node.attr("pads", ()) or (0,) * 2 * count
     dilations = node.attr("dilations", ()) or (1,) * count
@@ -140,23 +139,16 @@ def _conv(node: Node, shapes: Shapes) -> Iterator[Demand]:
     yield from _same(node, (0, 1), (slot, 1), shapes, node.attr("group", 1))
     if node.op == "Conv":
         yield from _same(node, (1, 0), (2, 0), shapes)
-    weight = _shape(node, slot, shapes)
-    if weight is not None and all(isinstance(d, int) for d in weight):
-        yield from _windows(node, [d for d in weight[2:] if d is not None], shapes, node.input(slot))
+    yield from _windows(node, shapes, slot)
 
 
 def _conv_transpose(node: Node, shapes: Shapes) -> Iterator[Demand]:
     yield from _same(node, (0, 1), (1, 0), shapes)
-    bias, group = node.input(2), node.attr("group", 1)
-    channels = None if bias is None else bias.dim(0)
+    channels, group = node.dim(2, 0), node.attr("group", 1)
     if isinstance(channels, int):
         yield from _wanted(node, 1, 1, channels // max(group, 1), shapes)
     else:
         yield from _same(node, (2, 0), (1, 1), shapes, group)
-
-
-def _pool(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    yield from _windows(node, node.attr("kernel_shape", ()), shapes)
 
 
 def _matmul(node: Node, shapes: Shapes) -> Iterator[Demand]:
@@ -205,10 +197,6 @@ def _concat(node: Node, shapes: Shapes) -> Iterator[Demand]:
             yield from _same(node, (slot, axis), (first, axis), shapes)
 
 
-def _channels(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    yield from _same(node, (0, 1), (1, 0), shapes)
-
-
 def _labels(node: Node, shapes: Shapes) -> Iterator[Demand]:
     """Labels must have the shape of the scores without the class dimension."""
     yield from _same(node, (1, 0), (0, 0), shapes)
@@ -234,17 +222,15 @@ def _recurrent(node: Node, shapes: Shapes) -> Iterator[Demand]:
             yield from _same(node, (slot, axis), (other, other_axis), shapes)
 
 
-def _integers(value: Value | None) -> list[int] | None:
-    const = None if value is None else value.constant
-    return [int(n) for n in const.numpy().reshape(-1)] if isinstance(const, Tensor) and const.size <= 64 else None
+def _integers(node: Node, slot: int) -> list[int] | None:
+    const = node.constant(slot)
+    return None if const is None or const.size > 64 else [int(n) for n in const.numpy().reshape(-1)]
 
 
-def _reshape(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    """The elements must fit the target, or the inferred shape of the output if the target is computed."""
-    target, made = _integers(node.input(1)), shapes.get(node.out, ())
-    if target is None and made and 0 not in made:
-        target = _static(made)
-    return iter(()) if target is None else _reshape_to(node, target, shapes)
+def _target(node: Node, shapes: Shapes) -> list[int] | None:
+    """The elements of a constant target; instead of a computed target of a Reshape, the inferred shape of the output."""
+    target, made = _integers(node, 1), shapes.get(node.out, ())
+    return _static(made) if target is None and node.op == "Reshape" and made and 0 not in made else target
 
 
 def _reshape_to(node: Node, target: Sequence[int], shapes: Shapes) -> Iterator[Demand]:
@@ -267,26 +253,26 @@ def _static(shape: Numbers | None) -> list[int] | None:
 
 
 def _split(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    parts = list(node.attr("split", ())) or _integers(node.input(1))
+    parts = list(node.attr("split", ())) or _integers(node, 1)
     count = node.attr("num_outputs", 0) or len(node.outputs)
     want, kind = (sum(parts), "equal") if parts else (count, "multiple")
     yield from _wanted(node, 0, node.attr("axis", 0), want, shapes, kind)
 
 
 def _gather(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    chosen = _integers(node.input(1))
+    chosen = _integers(node, 1)
     if chosen:
         yield from _wanted(node, 0, node.attr("axis", 0), max(max(n + 1, -n) for n in chosen), shapes, "at least")
 
 
 def _frames(node: Node, shapes: Shapes) -> Iterator[Demand]:
     """STFT: the signal is at least as long as a frame."""
-    length = _integers(node.input(3)) or [_dim(node, 2, 0, shapes) or 1]
+    length = _integers(node, 3) or [_dim(node, 2, 0, shapes) or 1]
     yield from _wanted(node, 0, 1, length[0], shapes, "at least")
 
 
 def _squeeze(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    for axis in list(node.attr("axes", ())) or _integers(node.input(1)) or []:
+    for axis in list(node.attr("axes", ())) or _integers(node, 1) or []:
         yield from _wanted(node, 0, axis, 1, shapes)
 
 
@@ -294,11 +280,6 @@ def _blocks(node: Node, shapes: Shapes) -> Iterator[Demand]:
     block = node.attr("blocksize", 1)
     for axis in (1,) if node.op == "DepthToSpace" else (2, 3):
         yield from _wanted(node, 0, axis, block * block if axis == 1 else block, shapes, "multiple")
-
-
-def _expand(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    target = _integers(node.input(1))
-    return iter(()) if target is None else _expand_to(node, target, shapes)
 
 
 def _expand_to(node: Node, target: Sequence[int], shapes: Shapes) -> Iterator[Demand]:
@@ -381,23 +362,21 @@ ROWS: dict[str, DemandsOf] = {
     **dict.fromkeys((*named(Trait.BROADCASTS), *named(Trait.BROADCASTS, domain=MICROSOFT)), _elementwise),
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv", "FusedConv"), _conv),
     "ConvTranspose": _conv_transpose,
-    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
+    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _windows),
     **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _matmul),
     "Gemm": _gemm,
     "MatMulNBits": _packed,
     "Einsum": _einsum,
     "Concat": _concat,
     **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), _labels),
-    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _channels),
+    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), lambda node, shapes: _same(node, (0, 1), (1, 0), shapes)),
     **dict.fromkeys(("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"), _layer_norm),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
-    "Reshape": _reshape,
     "Split": _split,
     "Gather": _gather,
     "Squeeze": _squeeze,
     "STFT": _frames,
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks),
-    "Expand": _expand,
     "If": _condition,
     **dict.fromkeys(("Loop", "Scan"), _carried),
     "Attention": _attention,

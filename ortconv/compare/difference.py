@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,8 @@ def difference(want: Any, got: Any) -> Difference:
     equal.
     """
     if not are_single(want, got):
-        return _of_sequences(want, got)
+        each = paired(want, got)
+        return Difference(mismatch=OTHER_FORM) if each is None else worst(difference(a, b) for a, b in each)
     a, b = np.asarray(want), np.asarray(got)
     mismatch = changed_form(a, b)
     if mismatch is None and a.dtype.kind in "OUSiub":
@@ -65,11 +67,6 @@ def _of_floats(a: Array, b: Array) -> Difference:
     largest = float(np.abs(x[finite] - y[finite]).max(initial=0))
     magnitude = float(np.abs(x[finite]).max(initial=0))
     return Difference(largest, largest / magnitude if magnitude else (0.0 if largest == 0 else math.inf))
-
-
-def _of_sequences(want: Any, got: Any) -> Difference:
-    each = paired(want, got)
-    return Difference(mismatch=OTHER_FORM) if each is None else worst(difference(a, b) for a, b in each)
 
 
 def are_single(*values: Any) -> bool:
@@ -157,7 +154,5 @@ def comparable(want: Any, got: Any) -> tuple[Array, Array]:
 
 
 def worst(differences: Iterable[Difference]) -> Difference:
-    result = Difference()
-    for one in differences:
-        result = result.worse(one)
-    return result
+    """The largest of some differences."""
+    return reduce(Difference.worse, differences, Difference())

@@ -76,8 +76,9 @@ def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Dr
     given = _given_shapes(arrays, draws)
     others = [v for v in graph.inputs if v.name not in arrays]
     made = [v for v in others if v.const is None or v.name in draws]
-    for value in made:
-        _check_rank(value)
+    for value in made:  # before a search for sizes with many dimensions
+        if (value.rank or 0) > LARGEST_RANK:
+            raise UnsupportedError(f"input '{value.name}' has rank {value.rank}, numpy's limit is {LARGEST_RANK}")
     shaped = tuple(v for v in made if v.name in given)
     defaults = frozenset(others).difference(made)
     problem = Problem(graph, [v for v in made if v not in shaped], _fixed(graph, given), shaped, defaults)
@@ -90,11 +91,10 @@ def _given_shapes(arrays: Mapping[str, Any], draws: Mapping[str, Draw]) -> dict[
     return drawn | {name: np.shape(array) for name, array in arrays.items()}
 
 
-def _check_rank(value: Value) -> None:
-    """Raise UnsupportedError for an input of a rank that numpy lacks, before a search for sizes with many dimensions."""
-    rank = 0 if value.shape is None else len(value.shape)
-    if rank > LARGEST_RANK:
-        raise UnsupportedError(f"input '{value.name}' has rank {rank}, numpy's limit is {LARGEST_RANK}")
+def _fixed(graph: Graph, given: Mapping[str, tuple[int, ...]]) -> Sizes:
+    """The sizes of symbols that given shapes fix."""
+    pairs = (pair for v in graph.inputs if v.name in given for pair in zip(v.shape or (), given[v.name]))
+    return {dim: size for dim, size in pairs if isinstance(dim, str)}
 
 
 def _with_implied_lengths(problem: Problem) -> Problem:
@@ -102,12 +102,6 @@ def _with_implied_lengths(problem: Problem) -> Problem:
     found = solve(problem, problem.first(FREE_SIZES[0], 1))
     known = {n: found.sizes[n] for n, least in problem.open_lengths.items() if found.sizes[n] >= least}
     return replace(problem, fixed=problem.fixed | {n: size for n, size in known.items() if n in found.implied})
-
-
-def _fixed(graph: Graph, given: Mapping[str, tuple[int, ...]]) -> Sizes:
-    """The sizes of symbols that given shapes fix."""
-    pairs = (pair for v in graph.inputs if v.name in given for pair in zip(v.shape or (), given[v.name]))
-    return {dim: size for dim, size in pairs if isinstance(dim, str)}
 
 
 def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> Iterator[tuple[Sizes, int]]:
@@ -155,12 +149,8 @@ def make(
 def changed(value: Value, drawn: Any, kind: str) -> Any:
     """Change the content drawn for an input to zeros, negative or large numbers. Indices and masks stay valid."""
     dtype = value.dtype
-    if (
-        dtype is None
-        or dtype is DType.STRING
-        or dtype.numpy.kind == "c"
-        or parameter(value, np.shape(drawn)) is not None
-    ):
+    is_number = dtype is not None and dtype is not DType.STRING and dtype.numpy.kind != "c"
+    if dtype is None or not is_number or parameter(value, np.shape(drawn)) is not None:
         return drawn
     if kind == "zeros":
         return drawn if not dtype.is_float and _needs_ones(value) else np.zeros_like(drawn)
@@ -207,9 +197,8 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | N
 def _map(rng: np.random.Generator, value: Value, key: DType, element: DType) -> dict[Any, Any]:
     """Entries for about half of the keys that the model knows."""
     lists = (node.attrs.get(f"{key.name.lower()}_vocabulary") for node, _ in value.uses if node.op == "DictVectorizer")
-    known = next(
-        (found for found in lists if isinstance(found, tuple)), ("a", "b") if key is DType.STRING else (0, 1, 2)
-    )
+    others = ("a", "b") if key is DType.STRING else (0, 1, 2)
+    known = next((found for found in lists if isinstance(found, tuple)), others)
     keys = [k for k in known if rng.random() < 0.5] or known[:1]
     return dict(zip(keys, _array(rng, element, (len(keys),), 2).tolist()))
 
@@ -334,19 +323,13 @@ def _is_divisor(value: Value) -> bool:
 
 def _along(axis: int | None = None, table: int = 0) -> Callable[[Node], list[Dim]]:
     """The size of an input along an axis, by default the node's attribute."""
-
-    def size(node: Node) -> list[Dim]:
-        source = node.input(table)
-        return [] if source is None else [source.dim(node.attr("axis", 0) if axis is None else axis)]
-
-    return size
+    return lambda node: [node.dim(table, node.attr("axis", 0) if axis is None else axis)]
 
 
 def _leading(node: Node) -> list[Dim]:
     """The sizes of the axes that an index of GatherND or ScatterND consists of."""
-    source, indices, first = node.input(0), node.input(1), node.attr("batch_dims", 0)
-    depth = None if indices is None else indices.dim(-1)
-    return [source.dim(first + i) for i in range(depth)] if source is not None and isinstance(depth, int) else []
+    depth, first = node.dim(1, -1), node.attr("batch_dims", 0)
+    return [node.dim(0, first + i) for i in range(depth)] if isinstance(depth, int) else []
 
 
 INDEXED: dict[tuple[str, int], Callable[[Node], list[Dim]]] = {

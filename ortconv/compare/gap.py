@@ -78,7 +78,9 @@ class Gap:
 def gap(want: Any, got: Any) -> Gap:
     """The gap between two outputs: arrays, None, lists or maps; the widest gap of their elements counts."""
     if not are_single(want, got):
-        return _gap_of_sequences(want, got)
+        each = paired(want, got)
+        gaps = [Gap(mismatch=OTHER_FORM)] if each is None else [gap(a, b) for a, b in each]
+        return max(gaps, key=lambda g: (g.mismatch is not None, g.strays, g.largest), default=Gap())
     a, b = comparable(want, got)
     mismatch = changed_form(a, b)
     if mismatch is not None:
@@ -87,14 +89,6 @@ def gap(want: Any, got: Any) -> Gap:
         return Gap(mismatch=unequal(a, b), is_in_elements=True)
     with np.errstate(all="ignore"):
         return _numeric(a, b)
-
-
-def _gap_of_sequences(want: Any, got: Any) -> Gap:
-    each = paired(want, got)
-    if each is None:
-        return Gap(mismatch=OTHER_FORM)
-    gaps = [gap(a, b) for a, b in each]
-    return max(gaps, key=lambda g: (g.mismatch is not None, g.strays, g.largest), default=Gap())
 
 
 def _numeric(a: Array, b: Array) -> Gap:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.difference import OTHER_FORM, are_single, changed_form, distances, paired, unequal
+from ortconv.compare.difference import OTHER_FORM, are_single, changed_form, distances, paired, unequal, widened
 from ortconv.compare.tolerance import QUANTIZED_LIMIT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -48,7 +48,11 @@ class Measure:
 def measure(want: Any, got: Any) -> Measure:
     """The distances between two values: arrays, None, lists or maps, of which the worst pair counts."""
     if not are_single(want, got):
-        return _of_lists(want, got)
+        each = paired(want, got)
+        found = [Measure(mismatch=OTHER_FORM)] if each is None else [measure(a, b) for a, b in each]
+        return max(
+            found, key=lambda m: (m.mismatch is not None, np.nan_to_num(m.scaled, nan=-1)), default=Measure(0.0, 0.0)
+        )
     a, b = np.asarray(want), np.asarray(got)
     about = Measure(dtype=str(a.dtype), shape=a.shape)
     mismatch = changed_form(a, b)
@@ -65,16 +69,6 @@ def measure(want: Any, got: Any) -> Measure:
     return sums.added_to(about)
 
 
-def _of_lists(want: Any, got: Any) -> Measure:
-    each = paired(want, got)
-    if each is None:
-        return Measure(mismatch=OTHER_FORM)
-    found = [measure(a, b) for a, b in each]
-    return max(
-        found, key=lambda m: (m.mismatch is not None, np.nan_to_num(m.scaled, nan=-1.0)), default=Measure(0.0, 0.0)
-    )
-
-
 class _Sums:
     """The sums from which the measures are computed, accumulated over parts of two arrays."""
 
@@ -84,8 +78,7 @@ class _Sums:
 
     def add(self, a: Array, b: Array) -> bool:
         """Add a part. Return False if a NaN or infinity in one array has no counterpart in the other."""
-        wide = np.complex128 if a.dtype.kind == "c" else np.float64
-        x, y = a.astype(wide), b.astype(wide)
+        x, y = widened(a), widened(b)
         finite = np.isfinite(x)
         if not finite.all():
             if not np.array_equal(x[~finite], y[~finite], equal_nan=True):
@@ -100,10 +93,10 @@ class _Sums:
         self.square_a += float(np.vdot(x, x).real)
         self.square_b += float(np.vdot(y, y).real)
         self.square_error += float(np.vdot(error, error))
-        if wide is np.float64 and a.dtype.kind not in "iub" and error.any():
-            self.ulp = max(self.ulp, _ulps(a, b))
-        elif a.dtype.kind in "iubc":
+        if a.dtype.kind in "iubc":
             self.ulp = math.nan
+        elif error.any():
+            self.ulp = max(self.ulp, _ulps(a, b))
         return True
 
     def added_to(self, about: Measure) -> Measure:

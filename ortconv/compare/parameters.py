@@ -71,9 +71,7 @@ def _squeeze(node: Node, shape: tuple[int, ...]) -> Array | None:
 
 
 def _split(node: Node, shape: tuple[int, ...]) -> Array | None:
-    source = node.inputs[0]
-    whole = None if source is None else source.dim(node.attr("axis", 0))
-    count = math.prod(shape)
+    whole, count = node.dim(0, node.attr("axis", 0)), math.prod(shape)
     if not isinstance(whole, int) or not count:
         return None
     parts = np.full(count, whole // count)
@@ -93,10 +91,9 @@ def _region(node: Node, shape: tuple[int, ...]) -> Array:
 
 def _keys(node: Node, shape: tuple[int, ...]) -> Array | None:
     """Number of keys that an attention reads: past keys plus those of this run."""
-    past, key = node.input(3), node.input(1) or node.input(0)
-    lengths = [0 if past is None else past.dim(2), None if key is None else key.dim(1)]
-    known = [n for n in lengths if isinstance(n, int)]
-    return np.full(shape, sum(known)) if len(known) == len(lengths) else None
+    past = 0 if node.input(3) is None else node.dim(3, 2)
+    present = node.dim(0 if node.input(1) is None else 1, 1)
+    return np.full(shape, past + present) if isinstance(past, int) and isinstance(present, int) else None
 
 
 def _last_key(node: Node, shape: tuple[int, ...]) -> Array | None:
@@ -151,8 +148,8 @@ TEXT_STARTS, NEW_TOKENS = 8, 4
 
 
 def _longest_text(node: Node, shape: tuple[int, ...]) -> Array:
-    """A length of text that ends a search for tokens soon."""
-    start = None if node.inputs[0] is None else node.inputs[0].dim(-1)
+    """A maximum length with which a search for tokens ends soon."""
+    start = node.dim(0, -1)
     return np.full(shape, NEW_TOKENS + (start if isinstance(start, int) else TEXT_STARTS))
 
 

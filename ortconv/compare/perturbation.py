@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ortconv.compare.feeds import Outputs
 from ortconv.compare.gap import TIMES, Gap, gap_of_all
-from ortconv.errors import OrtconvError
+from ortconv.compare.tolerance import largest_scale
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import DType, TensorType
+from ortconv.ir.types import DType
 
 UNITS = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8, DType.FLOAT: 2.0**-20, DType.DOUBLE: 2.0**-49}
 """Relative error of a sum that is added in another order."""
@@ -69,24 +67,6 @@ class Perturbation:
     def seed(self) -> float:
         """A seed for numbers that a node of the graph draws."""
         return float(self._rng.integers(1 << 20))
-
-
-class PerturbedRuns:
-    """The outputs of a model under rounding errors, from `run(perturbation, inputs)`. The inputs have errors, too."""
-
-    def __init__(self, run: Callable[[Perturbation, dict[str, Any]], Outputs]) -> None:
-        self._run = run
-        self._made: dict[int, list[Outputs]] = {}
-
-    def of(self, i: int, feeds: Mapping[str, Any]) -> Iterator[Outputs]:
-        """Up to MOST_RUNS outputs for set `i` of inputs, computed when needed. The first failure ends the iteration."""
-        made = self._made.setdefault(i, [])
-        with suppress(OrtconvError):
-            for n in range(MOST_RUNS):
-                if n == len(made):
-                    inputs = {name: perturbed(value, Perturbation(n)) for name, value in feeds.items()}
-                    made.append(self._run(Perturbation(n), inputs))
-                yield made[n]
 
 
 def explains(found: Gap, want: Any, moved: Iterable[Any], others: Sequence[Any] = ()) -> bool:
@@ -159,8 +139,7 @@ def _perturbed_tensor(const: Tensor, perturbation: Perturbation) -> Tensor:
 
 def _perturb_filled(graph: Graph, node: Node, perturbation: Perturbation) -> None:
     """Replace a ConstantOfShape of floats by a constant with errors. Such weights make equal sums, which rounding separates."""
-    made, fill = node.out.type, node.attrs.get("value")
-    shape = made.static_shape if isinstance(made, TensorType) else None
+    shape, fill = node.out.static_shape, node.attrs.get("value")
     if shape is not None and isinstance(fill, Tensor) and fill.dtype in UNITS:
         const = Tensor.of(np.full(shape, fill.numpy().reshape(())))
         graph.replace_uses(node.out, graph.constant(_perturbed_tensor(const, perturbation), "filled"))
@@ -189,15 +168,13 @@ def _perturb_node(graph: Graph, node: Node, perturbation: Perturbation, fixed_po
             added = _add(graph, result, sign * error, node.next)
             graph.replace(result, added.out)
             graph.set_input(added, 0, result)
-    elif node.is_op("QuantizeLinear") and value is not None:
-        step = _step(node)
-        if step:
-            error = max(step * TIES, _sum_unit(value) / 2 if fixed_point else 0.0)
-            if perturbation.is_uniform:
-                moved = _add(graph, value, sign * error, node)
-            else:
-                moved = _add_noise(graph, value, error, perturbation, node)
-            graph.set_input(node, 0, moved.out)
+    elif node.is_op("QuantizeLinear") and value is not None and (step := _step(node)):
+        error = max(step * TIES, _sum_unit(value) / 2 if fixed_point else 0.0)
+        if perturbation.is_uniform:
+            moved = _add(graph, value, sign * error, node)
+        else:
+            moved = _add_noise(graph, value, error, perturbation, node)
+        graph.set_input(node, 0, moved.out)
 
 
 def _add(graph: Graph, value: Value, amount: float, before: Node | None) -> Node:
@@ -211,16 +188,16 @@ def _add_noise(graph: Graph, value: Value, most: float, perturbation: Perturbati
     """Insert nodes that add a random number from -most to most to each element of a value."""
     attrs = {"low": -most, "high": most, "seed": perturbation.seed()}
     noise = graph.add_node("RandomUniformLike", [value], attrs=attrs, types=[value.type], before=before)
-    return graph.add_node(
-        "Add" if perturbation.sign > 0 else "Sub", [value, noise.out], types=[value.type], before=before
-    )
+    op = "Add" if perturbation.sign > 0 else "Sub"
+    return graph.add_node(op, [value, noise.out], types=[value.type], before=before)
 
 
 def _step(node: Node) -> float:
     """The smallest scale of a QuantizeLinear of float32; 0 if it is not constant."""
-    value, scale = node.input(0), node.input(1)
-    const = None if scale is None or value is None or value.dtype is not DType.FLOAT else scale.constant
-    return 0.0 if const is None else float(np.abs(const.numpy().astype(np.float64)).min(initial=np.inf))
+    value, const = node.input(0), node.constant(1)
+    if const is None or value is None or value.dtype is not DType.FLOAT:
+        return 0.0
+    return float(np.abs(const.numpy().astype(np.float64)).min(initial=np.inf))
 
 
 def _sum_unit(value: Value) -> float:
@@ -235,16 +212,13 @@ def _sum_unit(value: Value) -> float:
         node = None if before is None else before.producer
     if node is None or node.op not in PRODUCTS:
         return 0.0
-    scales = [_scale(factor) for factor in (node.input(0), node.input(1))]
-    return scales[0] * scales[1]
+    return _scale(node.input(0)) * _scale(node.input(1))
 
 
 def _scale(value: Value | None) -> float:
     """The largest scale of a dequantized value; 0 for other values, or if the scale is not constant."""
     node = None if value is None else value.producer
-    scale = node.input(1) if node is not None and node.is_op("DequantizeLinear") else None
-    const = None if scale is None else scale.constant
-    return 0.0 if const is None else float(np.abs(const.numpy().astype(np.float64)).max(initial=0))
+    return (largest_scale(node) if node is not None and node.is_op("DequantizeLinear") else None) or 0.0
 
 
 def near_poles(runs: Sequence[Array]) -> Array:

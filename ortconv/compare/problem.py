@@ -56,8 +56,8 @@ class Problem:
 
     def _free_names(self) -> list[str]:
         """The names of all sizes to choose: dimensions, then elements of targets."""
-        names = chain(chain.from_iterable(self.shapes.values()), chain.from_iterable(self.targets.values()))
-        return [n for n in dict.fromkeys(names) if isinstance(n, str) and n not in self.fixed]
+        names = dict.fromkeys(chain(*self.shapes.values(), *self.targets.values()))
+        return [n for n in names if isinstance(n, str) and n not in self.fixed]
 
     def _target_lengths(self) -> dict[Value, int]:
         """The number of elements of each target. A free length is fixed, unless another input has the same one."""
@@ -94,17 +94,13 @@ class Problem:
         starts = {name: held for found in self.targets.values() for name, held in found.items()}
         return {**self.fixed, **{n: starts.get(n, batch if n in self.batches else size) for n in self.free}}
 
-    def other_targets(self) -> list[Sizes]:
+    def other_targets(self) -> Iterator[Sizes]:
         """Alternatives to the initial values of the targets' elements."""
-        variants = range(1, TARGETS_TRIED) if self.targets else ()
-        return [
-            {
-                name: made
-                for value, found in self.targets.items()
-                for name, made in zip(found, shape_inputs.other_elements(value, len(found), variant))
-            }
-            for variant in variants
-        ]
+        for variant in range(1, TARGETS_TRIED) if self.targets else ():
+            made: Sizes = {}
+            for value, names in self.targets.items():
+                made |= zip(names, shape_inputs.other_elements(value, len(names), variant))
+            yield made
 
     def names(self, value: Value) -> tuple[int | str | None, ...]:
         """The known dimensions of a shape, with the names of free sizes; empty if none are known."""
@@ -113,9 +109,8 @@ class Problem:
     def held(self, sizes: Mapping[str, int]) -> dict[Value, list[int]]:
         """The elements of the targets, and of default values that hold shapes."""
         made = {value: [sizes[name] for name in names] for value, names in self.targets.items()}
-        return made | {
-            value: numbers for value in self.defaults if (numbers := shape_inputs.default(value)) is not None
-        }
+        defaults = ((value, shape_inputs.default(value)) for value in self.defaults)
+        return made | {value: numbers for value, numbers in defaults if numbers is not None}
 
     def shape(self, value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape of a generated input with these sizes."""

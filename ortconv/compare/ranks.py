@@ -67,8 +67,7 @@ def _rank_at(node: Node, slot: int) -> int | None:
 
 def _rank_by_list(node: Node) -> int | None:
     """The rank by the number of pads, two for each axis, or of repeats."""
-    lists = node.input(1)
-    count = len(node.attr("pads", ())) or (None if lists is None else lists.dim(0))
+    count = len(node.attr("pads", ())) or node.dim(1, 0)
     return None if not isinstance(count, int) else count // 2 if node.op == "Pad" else count
 
 
@@ -102,7 +101,7 @@ def _needed(values: list[Value], axes: tuple[int, ...]) -> dict[Value, int]:
 
 
 def _combined_with(value: Value, carried: dict[Value, Value]) -> list[Value]:
-    """The values of a Scan's body that nodes combine with this one by elements. `carried` are its states, after and before."""
+    """The values of a Scan's body that elementwise nodes combine with this one. `carried` has its states, after and before."""
     linked = {**carried, **{before: after for after, before in carried.items()}}
     found = {value: None}
     queue = [value]

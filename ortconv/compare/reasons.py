@@ -25,7 +25,7 @@ from ortconv.compare.gap import (
     near_overflow,
     widest,
 )
-from ortconv.compare.perturbation import Perturbation, PerturbedRuns, explains, near_poles, perturb
+from ortconv.compare.perturbation import MOST_RUNS, Perturbation, explains, near_poles, perturb, perturbed
 from ortconv.compare.source_runs import SourceRuns
 from ortconv.compare.tolerance import OutputTolerance
 from ortconv.compare.undefined import flip_zeros, replace_undefined
@@ -57,7 +57,7 @@ class Reasons:
 
     def __init__(self, source: SourceRuns) -> None:
         self._source = source
-        self._perturbed_runs = PerturbedRuns(self._run_perturbed)
+        self._perturbed_runs: dict[int, list[Outputs]] = {}
         self._changed: dict[tuple[str, int], Outputs | None] = {}
         self.unstable: set[int] = set()
         """Indices of outputs accepted because rounding alone moves the source's own outputs as far."""
@@ -70,7 +70,10 @@ class Reasons:
             found = replace(found, gap=replace(found.gap, strays=self._strays(found)))
             if accepts(found.tolerance, found.gap):
                 return True
-        return any(reason(self, found) for reason in _REASONS)
+        reason = next((reason for reason in _REASONS if reason(self, found)), None)
+        if reason in _UNSTABLE:
+            self.unstable.add(found.k)
+        return reason is not None
 
     def _strays(self, found: Deviation) -> int:
         """Number of elements that are infinite or NaN in only one of the two outputs, without those that rounding explains.
@@ -95,9 +98,8 @@ class Reasons:
             return False
         if accepts(found.tolerance, gap(own, found.got)):
             return True
-        return (
-            found.tolerance.quantized and found.gap.explained_by(gap(plain, own)) and self._source_varies_there(found)
-        )
+        is_explained = found.tolerance.quantized and found.gap.explained_by(gap(plain, own))
+        return is_explained and self._source_varies_there(found)
 
     def _is_nearer_to_wide(self, found: Deviation) -> bool:
         """True if a result is as near to the computation in float32 as the source on some engine, or within the limit."""
@@ -115,11 +117,10 @@ class Reasons:
         return accepts(found.tolerance, ours) or (is_as_near and self._source_varies_there(found, truth))
 
     def _is_as_rounded(self, found: Deviation) -> bool:
-        """True if a result is as near as the source on the engine to the computation that rounds each value to its type, as the
-        model says.
+        """True if a result is as near to the computation that rounds each value to its type as the source on the engine is.
 
-        Engines round fewer values, but constants that are computed from others are rounded. An integer that is made of a value
-        just below it shows the difference.
+        The model demands these roundings. Engines round fewer values, but they round constants that are computed from others. The
+        difference shows when a value just below an integer is converted to an integer.
         """
         if not self._source.is_narrow:
             return False
@@ -128,9 +129,9 @@ class Reasons:
             return False
         rounded = outputs[found.k]
         ours, theirs = gap(rounded, found.got), gap(rounded, found.want)
-        return accepts(found.tolerance, ours) or (
-            ours.explained_by(theirs) and self._source_varies_there(found, rounded)
-        )
+        if accepts(found.tolerance, ours):
+            return True
+        return ours.explained_by(theirs) and self._source_varies_there(found, rounded)
 
     def _is_within_errors(self, found: Deviation) -> bool:
         """True if each element is as near to the truth as the source on some engine, or is undefined by the model.
@@ -164,20 +165,14 @@ class Reasons:
         want = self._output_on(self._source.backend, found)
         if want is None or not explains(found.gap, want, self._perturbed(found), self._source_outputs(found)):
             return False
-        if not self._source_varies_there(found):
-            return False
-        self.unstable.add(found.k)
-        return True
+        return self._source_varies_there(found)
 
     def _is_nearer_to_double(self, found: Deviation) -> bool:
         """True if a float32 result is as near to the computation in float64 as the source on some engine."""
         source, tolerance = self._source, found.tolerance
         is_plain = tolerance.dtype is DType.FLOAT and not (source.is_narrow or tolerance.quantized or source.is_heavy)
         truth = self._truth(found) if is_plain else None
-        if truth is None or not is_nearer(truth, found.want, found.got, self._source_outputs(found)):
-            return False
-        self.unstable.add(found.k)
-        return True
+        return truth is not None and is_nearer(truth, found.want, found.got, self._source_outputs(found))
 
     def _source_varies_there(self, found: Deviation, truth: Any = None) -> bool:
         """True if the elements at which a result differs also differ, by not much less, between runs or engines of the source, or
@@ -187,9 +182,8 @@ class Reasons:
             return True
         errors = beyond_last_bits(found.want, found.got)
         count = int(np.count_nonzero(errors))
-        for one, other in chain(
-            ((truth, one) for one in self._source_outputs(found)), self._pairs_apart_by_rounding(found)
-        ):
+        from_truth = ((truth, one) for one in self._source_outputs(found))
+        for one, other in chain(from_truth, self._pairs_apart_by_rounding(found)):
             if has_same_form(found.want, one) and has_same_form(found.want, other):
                 errors[errors <= TIMES * element_errors(one, other)] = 0
             rest = gap(found.want, np.where(errors > 0, found.got, found.want))
@@ -224,7 +218,13 @@ class Reasons:
         return (None, None) if own is None else (plain, own[found.k])
 
     def _perturbed(self, found: Deviation) -> Iterator[Any]:
-        return (outputs[found.k] for outputs in self._perturbed_runs.of(found.i, self._source.trials[found.i].feeds))
+        """Up to MOST_RUNS outputs under rounding errors, computed when they are needed. The first failure ends the iteration."""
+        made = self._perturbed_runs.setdefault(found.i, [])
+        with suppress(OrtconvError):
+            for n in range(MOST_RUNS):
+                if n == len(made):
+                    made.append(self._run_perturbed(found.i, n))
+                yield made[n][found.k]
 
     def _left_open(self, found: Deviation) -> Array:
         """The errors of an output's elements that the model permits: infinite if they depend on an undefined result, the distance
@@ -263,14 +263,15 @@ class Reasons:
                     self._changed[name, i] = session.run(None, feeds or self._source.trials[i].feeds)
         return self._changed[name, i]
 
-    def _run_perturbed(self, perturbation: Perturbation, feeds: Feeds) -> Outputs:
-        """The source's outputs for moved inputs; on numpy, constants have rounding errors as well."""
+    def _run_perturbed(self, i: int, number: int) -> Outputs:
+        """The source's outputs for set `i` of inputs with rounding errors; on numpy, constants have such errors as well."""
         source = self._source
+        feeds = {name: perturbed(value, Perturbation(number)) for name, value in source.trials[i].feeds.items()}
         if "numpy" not in source.outputs:
             run = source.open_file(source.source, default=False).run
         else:
             model = source.loaded()
-            perturb(model.graph, perturbation, source.settings.fixed_point)
+            perturb(model.graph, Perturbation(number), source.settings.fixed_point)
             run = partial(Session(model, [source.settings.numpy]).run, None)
         with within(source.clock.left / 2):
             return run(feeds)
@@ -286,3 +287,6 @@ _REASONS = (
     Reasons._is_nearer_to_double,
 )
 """The cheapest first."""
+
+_UNSTABLE = (Reasons._is_moved_by_rounding, Reasons._is_nearer_to_double)
+"""The reasons that a validation reports with the outputs."""

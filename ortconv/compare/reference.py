@@ -59,10 +59,11 @@ class Reference(SourceRuns):
         """The outputs of a result beside those of the source. Outputs that the model leaves open are omitted."""
         self._widen_tolerances()
         wanted = self.outputs[engine][i]
-        for k, want in enumerate(wanted or () if results is not None else ()):
-            assert results is not None
-            if not self._is_open(k, want, results[k]):
-                yield Deviation(engine, i, k, want, results[k], gap(want, results[k]), self.tolerances[k])
+        if wanted is None or results is None:
+            return
+        for k, (want, got) in enumerate(zip(wanted, results, strict=True)):
+            if not self._is_open(k, want, got):
+                yield Deviation(engine, i, k, want, got, gap(want, got), self.tolerances[k])
 
     def _is_open(self, k: int, want: Any, got: Any) -> bool:
         """True if an output contains random numbers, or is a Loop output of zero iterations, whose shape the model leaves open."""

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import combinations, product
-from typing import NamedTuple
 
 from ortconv.compare.demands import Demand
 from ortconv.compare.problem import Problem, Sizes
@@ -31,21 +30,6 @@ Moves = Callable[[Problem, Sizes, Node, Demand], Iterator[Sizes]]
 """Returns other sizes to try, in view of the first unmet demand and its node."""
 
 
-class SearchState(NamedTuple):
-    """Sizes, the number of demands met before the first unmet one, the number of unmet demands, and the first unmet
-    demand with its node; None if all are met.
-    """
-
-    sizes: Sizes
-    met: int
-    unmet: int
-    first: tuple[Node, Demand] | None
-
-    @property
-    def rank(self) -> tuple[int, int]:
-        return -self.met, self.unmet
-
-
 def repair(problem: Problem, starts: Sequence[Sizes]) -> Sizes | None:
     """Sizes that meet all known demands; None if the search finds none, at last also with moves that have no reason."""
     found = (_search(problem, starts, moves) for moves in (_moves, _more_moves))
@@ -66,10 +50,10 @@ def _search(problem: Problem, starts: Sequence[Sizes], moves: Moves) -> Sizes | 
             heappop(heap)
         elif (key := frozenset(sizes.items())) not in seen and _are_possible(problem, sizes):
             seen.add(key)
-            state = _state(problem, sizes, empty)
-            if state.first is None:
+            rank, unmet = _first_unmet(problem, sizes, empty)
+            if unmet is None:
                 return sizes
-            heappush(heap, (state.rank, len(seen), moves(problem, sizes, *state.first)))
+            heappush(heap, (rank, len(seen), moves(problem, sizes, *unmet)))
     return None
 
 
@@ -80,15 +64,20 @@ def _are_possible(problem: Problem, sizes: Sizes) -> bool:
 
 
 def _always_empty(problem: Problem, starts: Sequence[Sizes]) -> set[DemandKey]:
-    """The demands that values are not empty of which no start meets one: their nodes have empty results with all sizes."""
+    """The demands for results that are not empty which no start meets: these results are empty with all sizes."""
+    demands = (demands_for(problem, sizes) for sizes in starts)
     unmet = [
-        {key for key, demand in demands_for(problem, sizes) if demand.kind == "at least" and not demand.is_met}
-        for sizes in starts
+        {key for key, one in found if key[1] < 0 and one.kind == "at least" and not one.is_met} for found in demands
     ]
-    return {key for key in set.intersection(*unmet) if key[1] < 0} if unmet else set()
+    return set.intersection(*unmet) if unmet else set()
 
 
-def _state(problem: Problem, sizes: Sizes, ignored: Collection[DemandKey]) -> SearchState:
+def _first_unmet(
+    problem: Problem, sizes: Sizes, ignored: Collection[DemandKey]
+) -> tuple[tuple[int, int], tuple[Node, Demand] | None]:
+    """The rank of sizes, and the first unmet demand with its node; None if all are met. The rank is lower if more demands are met
+    before that one or, with equally many, if fewer are unmet.
+    """
     met = unmet = 0
     first = None
     for key, demand in demands_for(problem, sizes):
@@ -97,7 +86,7 @@ def _state(problem: Problem, sizes: Sizes, ignored: Collection[DemandKey]) -> Se
             first = first or (key[0], demand)
         elif first is None:
             met += 1
-    return SearchState(sizes, met, unmet, first)
+    return (-met, unmet), first
 
 
 def _moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand) -> Iterator[Sizes]:

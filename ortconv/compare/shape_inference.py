@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -29,7 +29,9 @@ def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numb
     check_limit()
     fed = {v: problem.shape(v, sizes) for v in problem.made if v in problem.shapes}
     if not sizes:
-        return {**_declared_shapes(problem.graph), **fed}
+        graphs = problem.graph.graphs()
+        values = (v for g in graphs for v in (*g.inputs, *g.initializers.values(), *_made_by(g)))
+        return {**_declared_shapes(values), **fed}
     found = _inferred_shapes(problem, sizes, fed)
     if problem.observe is not None:
         found.update(problem.observe(dict(sizes), found))
@@ -38,8 +40,7 @@ def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numb
 
 def shapes_of_any_run(graph: Graph) -> dict[Value, Numbers]:
     """The shapes and dimensions that are the same with all inputs."""
-    declared = {v: shape for v in graph.inputs if (shape := _shape_with(v, {})) is not None}
-    return _inferred_shapes(Problem(graph, []), {}, declared)
+    return _inferred_shapes(Problem(graph, []), {}, _declared_shapes(graph.inputs))
 
 
 def _inferred_shapes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[Value, Numbers]) -> dict[Value, Numbers]:
@@ -78,8 +79,8 @@ def _model_with_sizes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[V
 
 def _not_inferred(graph: Graph) -> Iterator[Value]:
     """The values of known types that nodes make for which onnx infers none."""
-    made = (value for node in graph if node.domain not in ("", "ai.onnx.ml") for value in node.outputs)
-    return (value for value in made if value is not None and value.type is not None)
+    others = (node for node in graph if node.domain not in ("", "ai.onnx.ml"))
+    return (value for node in others for value in node.present_outputs if value.type is not None)
 
 
 def _known_tensors(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Tensor]:
@@ -141,10 +142,8 @@ def _without_declared_shapes(message: NodeProto) -> NodeProto:
     return message
 
 
-def _declared_shapes(graph: Graph) -> dict[Value, Numbers]:
-    """The shapes that the graph itself declares."""
-    values = (v for g in graph.graphs() for v in (*g.inputs, *g.initializers.values(), *_made_by(g)))
-    return {v: tuple(d if isinstance(d, int) else None for d in v.shape) for v in values if v.shape is not None}
+def _declared_shapes(values: Iterable[Value]) -> dict[Value, Numbers]:
+    return {v: shape for v in values if (shape := _shape_with(v, {})) is not None}
 
 
 def _made_by(graph: Graph) -> Iterator[Value]:

@@ -11,7 +11,7 @@ from ortconv.compare.parameters import parameter
 from ortconv.compare.ranks import LARGEST_RANK, rank_of
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import DType, TensorType
+from ortconv.ir.types import DType
 
 SHAPED = {("Reshape", 1): True, ("ConstantOfShape", 0): True, ("Expand", 1): False}
 """Slots that contain a shape, and whether the output has exactly this shape."""
@@ -26,11 +26,9 @@ def is_target(value: Value) -> bool:
 def default(value: Value) -> list[int] | None:
     """The elements of the default value of an input that holds a shape; None for other inputs."""
     const = value.const if is_target(value) else None
-    return (
-        [int(n) for n in const.numpy().reshape(-1)]
-        if isinstance(const, Tensor) and const.size <= LARGEST_RANK
-        else None
-    )
+    if not isinstance(const, Tensor) or const.size > LARGEST_RANK:
+        return None
+    return [int(n) for n in const.numpy().reshape(-1)]
 
 
 def length(value: Value) -> int | None:
@@ -41,9 +39,14 @@ def length(value: Value) -> int | None:
     declared = value.dim(0)
     if isinstance(declared, int):
         return declared
-    nodes = [node for node, slot in value.uses if SHAPED.get((node.op, slot)) and not node.domain]
+    nodes = _shaped_by(value)
     ranks = chain((rank_of(node.out) for node in nodes), map(_rank_kept, nodes))
     return next((rank for rank in ranks if rank is not None), None)
+
+
+def _shaped_by(target: Value) -> list[Node]:
+    """The nodes whose output has exactly the shape that a target holds."""
+    return [node for node, slot in target.uses if SHAPED.get((node.op, slot)) and not node.domain]
 
 
 def _rank_kept(node: Node) -> int | None:
@@ -91,16 +94,10 @@ def other_elements(value: Value, count: int, variant: int) -> list[int]:
 def _elements_of_source(value: Value) -> int | None:
     """Number of elements of the value that a Reshape changes to this target; None if it has free dimensions."""
     sources = [node.inputs[0] for node, slot in value.uses if node.op == "Reshape" and slot == 1]
-    types = [source.type for source in sources if source is not None]
-    shapes = [type.static_shape for type in types if isinstance(type, TensorType)]
+    shapes = (source.static_shape for source in sources if source is not None)
     return next((math.prod(shape) for shape in shapes if shape is not None), None)
 
 
 def outputs(values: Iterable[Value]) -> dict[Value, Value]:
     """The values whose shape is held by a target, with the target."""
-    return {
-        node.out: value
-        for value in values
-        for node, slot in value.uses
-        if SHAPED.get((node.op, slot)) and not node.domain
-    }
+    return {node.out: value for value in values for node in _shaped_by(value)}

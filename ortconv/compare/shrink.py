@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ortconv.ir.graph import Graph, Value
-from ortconv.ir.types import Dim, TensorType
+from ortconv.ir.graph import Graph
+from ortconv.ir.types import Shape, TensorType
 
 LONG = 64
 """Input dimensions above this size are made free."""
@@ -22,13 +22,15 @@ def can_shrink(graph: Graph) -> bool:
 def shrink(graph: Graph) -> None:
     """Make long input dimensions free, in place. Declared dimensions of inner values are removed."""
     for value in graph.inputs:
-        if isinstance(value.type, TensorType) and value.type.shape is not None and value.const is None:
-            value.type = TensorType(
-                value.type.dtype, tuple(_free_if_long(value, i) for i in range(len(value.type.shape)))
-            )
+        if value.dtype is not None and value.shape is not None and value.const is None:
+            value.type = TensorType(value.dtype, _with_free_dims(value.name, value.shape))
     for value in (v for node in graph.walk() for v in node.present_outputs):
-        if isinstance(value.type, TensorType) and value.type.shape is not None:
-            value.type = TensorType(value.type.dtype, (None,) * len(value.type.shape))
+        if value.dtype is not None and value.shape is not None:
+            value.type = TensorType(value.dtype, (None,) * len(value.shape))
+
+
+def _with_free_dims(name: str, shape: Shape) -> Shape:
+    return tuple(f"{name}[{axis}]" if isinstance(d, int) and d > LONG else d for axis, d in enumerate(shape))
 
 
 @contextmanager
@@ -42,8 +44,3 @@ def shrunk(graph: Graph) -> Iterator[None]:
     finally:
         for value, type in declared:
             value.type = type
-
-
-def _free_if_long(value: Value, axis: int) -> Dim:
-    dim = value.dim(axis)
-    return f"{value.name}[{axis}]" if isinstance(dim, int) and dim > LONG else dim

@@ -175,7 +175,7 @@ def _cases(problem: Problem) -> int:
 
 
 def _reach(problem: Problem, clock: Clock, seed: int, sizes: Sizes) -> Reached:
-    """How far a run with these sizes comes."""
+    """How many values a run with these sizes computes, and where it fails."""
     made = _computed(problem, clock, sizes, infer_shapes(problem, sizes), seed)
     return Reached(len(made), next((n for n in problem.graph if made.keys().isdisjoint(n.outputs)), None))
 
@@ -186,7 +186,7 @@ def _inferred_choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
     Raises BeyondBudgetError if all need more memory.
     """
     if not problem.free:
-        _check_room(problem, problem.fixed, clock)
+        _check_room(problem, clock)
         yield problem.fixed
         return
     seen: list[Sizes] = []
@@ -212,8 +212,8 @@ def _sizes_with_bytes(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, i
     yield from SearchTime(clock.budget.seconds * SHARE_OF_SOLVING).spend(tried)
 
 
-def _check_room(problem: Problem, sizes: Sizes, clock: Clock) -> None:
-    found = footprint(problem.graph, infer_shapes(problem, sizes))
+def _check_room(problem: Problem, clock: Clock) -> None:
+    found = footprint(problem.graph, infer_shapes(problem, problem.fixed))
     if found.bytes > clock.budget.bytes:
         raise TooLargeError(
             f"a run needs {found.bytes / 2**30:.4g} GiB at {found.node or 'its inputs'}, and the budget is {clock.budget}"

@@ -120,7 +120,8 @@ def _search(problem: Problem, found: Solution, key: DemandKey, demand: Demand) -
         size, gap = before, demand.have - demand.want
         trial, last = size + max(1, size), demand
         for _ in range(8):
-            again = _demand_again(problem, found.sizes | dict.fromkeys(names, trial), key)
+            tried = demands_for(problem, found.sizes | dict.fromkeys(names, trial))
+            again = next((one for other, one in tried if other == key), None)
             if again is None or (again.have, again.want) == (last.have, last.want):
                 break
             if again.is_met:
@@ -150,10 +151,6 @@ def _equal_names(problem: Problem, found: Solution) -> dict[str, set[str]]:
         if demand.kind == "equal" and one is not None and other is not None:
             classes.join(one, other)
     return {name: set(names) for names in classes.sets() for name in names}
-
-
-def _demand_again(problem: Problem, sizes: Sizes, key: DemandKey) -> Demand | None:
-    return next((d for k, d in demands_for(problem, sizes) if k == key), None)
 
 
 def is_solved(problem: Problem, sizes: Sizes) -> bool:

@@ -221,11 +221,8 @@ class SourceRuns:
         longer than the runs, so it runs the source on all inputs.
         """
         if i not in self._own:
-            others = (
-                []
-                if is_watched() or self.is_heavy
-                else [k for k in range(len(self.trials)) if k not in {i, *self._own}]
-            )
+            is_alone = is_watched() or self.is_heavy
+            others = [] if is_alone else [k for k in range(len(self.trials)) if k not in {i, *self._own}]
             for chosen in ([i, *others], [i]) if others else ([i],):
                 with suppress(OrtconvError), within(self.clock.left / 2):
                     self._own.update(zip(chosen, self._run_own([self.trials[k].feeds for k in chosen]), strict=True))

@@ -126,11 +126,13 @@ def _step(value: Value | None) -> float | None:
         return None
     if quantizes(node) and node.op != "DynamicQuantizeLinear":
         return 1.0
-    scale = node.input(1)
-    const = None if scale is None or node.op != "DequantizeLinear" else scale.constant
-    if const is None or _step(node.input(0)) is None:
-        return None
-    return float(np.abs(const.numpy().astype(np.float64)).max(initial=0))
+    return largest_scale(node) if node.op == "DequantizeLinear" and _step(node.input(0)) is not None else None
+
+
+def largest_scale(node: Node) -> float | None:
+    """The largest scale of a DequantizeLinear; None if it is not constant."""
+    const = node.constant(1)
+    return None if const is None else float(np.abs(const.numpy().astype(np.float64)).max(initial=0))
 
 
 def _computing_node(value: Value | None) -> Node | None:

@@ -51,7 +51,9 @@ def trials(
 
     Raises CannotTryError if there is none. Omissions are appended to `notes`.
     """
-    _refuse_endless(graph)
+    endless = next((node for node in graph.walk() if node.is_op("Loop") and _is_endless(node)), None)
+    if endless is not None:
+        raise BeyondBudgetError(f"{endless.label} has more than 2^31 turns")
     if given:
         for i, arrays in enumerate(given):
             feeds = from_arrays(graph, arrays)
@@ -166,16 +168,9 @@ MOST_TURNS = 1 << 31
 """Loops with at least this number of turns count as endless."""
 
 
-def _refuse_endless(graph: Graph) -> None:
-    for node in graph.walk():
-        if node.op == "Loop" and node.domain == "" and _is_endless(node):
-            raise BeyondBudgetError(f"{node.label} has more than 2^31 turns")
-
-
 def _is_endless(node: Node) -> bool:
     """True if a Loop has a constant number of turns that counts as endless, and no condition that ends it earlier."""
-    count, going, body = node.input(0), node.input(1), node.subgraphs[0]
-    turns = None if count is None else count.constant
+    turns, going, body = node.constant(0), node.input(1), node.subgraphs[0]
     if turns is None or turns.size != 1 or int(turns.numpy().reshape(())) < MOST_TURNS:
         return False
     if going is not None and not _is_true(going):

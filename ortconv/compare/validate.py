@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ortconv.compare.engines import message_of, runtime_name
@@ -61,12 +61,12 @@ def validate(
     Raises UnsupportedError if onnxruntime does not load or run the file, unless it `needs_provider` for some nodes.
     """
     expected.wait()
+    requested, found = expected.settings.engines, list[EngineResult]()
     with expected.clock:
-        found = [
-            check(expected, converted, tuple(excused), needs_provider)
-            for name, check in (("onnxruntime", _on_onnxruntime), ("numpy", _on_numpy))
-            if name in expected.settings.engines
-        ][::-1]
+        if "onnxruntime" in requested:
+            found.append(_on_onnxruntime(expected, converted, bool(excused), needs_provider))
+        if "numpy" in requested:
+            found.insert(0, _on_numpy(expected, converted, bool(excused)))
     compared = [e for e in found if e.skipped is None]
     return Validation(
         " and ".join(e.name for e in compared),
@@ -115,7 +115,7 @@ def _hint(expected: Reference) -> str:
     return EACH_HINT if expected.settings.after_each_pass else HINT
 
 
-def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], needs_provider: bool) -> EngineResult:
+def _on_numpy(expected: Reference, converted: Path, excused: bool) -> EngineResult:
     if "numpy" not in expected.outputs:
         return EngineResult("numpy", skipped=expected.why_not("numpy"))
     try:
@@ -131,16 +131,14 @@ def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], ne
         return EngineResult("numpy", skipped=f"numpy does not run the result: {error}")
     except MemoryError:
         return EngineResult("numpy", skipped="numpy: a run of the result needs more memory than there is")
-    found = expected.judge("numpy", results, "", _hint(expected), bool(excused))
+    found = expected.judge("numpy", results, "", _hint(expected), excused)
     return EngineResult("numpy", loads=True, max_abs=found.max_abs, scaled=found.scaled)
 
 
 REFUSED = "try --optimization-level basic, which has standard operators only, or --target-ort; --allow-unchecked writes the file"
 
 
-def _on_onnxruntime(
-    expected: Reference, converted: Path, excused: tuple[str, ...], needs_provider: bool
-) -> EngineResult:
+def _on_onnxruntime(expected: Reference, converted: Path, excused: bool, needs_provider: bool) -> EngineResult:
     from ortconv.backends.onnxruntime_cpu import version
 
     about_source = expected.reasons.get("onnxruntime")
@@ -158,28 +156,24 @@ def _on_onnxruntime(
         raise UnsupportedError(
             f"{runtime_name()} does not load the result: {message_of(error, converted)}", hint=REFUSED
         ) from error
+    loaded = EngineResult("onnxruntime", version(), loads=True)
     if "onnxruntime" not in expected.outputs:
-        reason = about_source or expected.why_not("numpy")
-        return EngineResult("onnxruntime", version(), loads=True, skipped=reason)
+        return replace(loaded, skipped=about_source or expected.why_not("numpy"))
     results: list[Outputs | None] = []
     for trial, want in zip(expected.trials, expected.outputs["onnxruntime"], strict=True):
         try:
             with within(expected.clock.left):
                 results.append(None if want is None else opened.run(trial.feeds))
         except TimeLimitError as error:
-            return EngineResult("onnxruntime", version(), loads=True, skipped=error.message)
+            return replace(loaded, skipped=error.message)
         except BackendError as error:
-            message = (
-                f"{runtime_name()} runs the source, but not the result, {trial.what}: {message_of(error, converted)}"
-            )
-            raise UnsupportedError(message, hint=REFUSED) from error
+            what = f"{runtime_name()} runs the source, but not the result, {trial.what}"
+            raise UnsupportedError(f"{what}: {message_of(error, converted)}", hint=REFUSED) from error
     del opened
-    found = expected.judge("onnxruntime", results, "", _hint(expected), bool(excused))
+    found = expected.judge("onnxruntime", results, "", _hint(expected), excused)
     if expected.overwrites:
         _check_later_runs(expected, converted)
-    return EngineResult(
-        "onnxruntime", version(), loads=True, max_abs=found.max_abs, scaled=found.scaled, own=expected.own_scaled()
-    )
+    return replace(loaded, max_abs=found.max_abs, scaled=found.scaled, own=expected.own_scaled())
 
 
 DRIFTS = (
@@ -209,6 +203,5 @@ def validate_stage(
     with shrunk(model.graph) if expected.is_shrunk else nullcontext():
         session = Session(model, [expected.settings.numpy])
         results = [session.run(None, trial.feeds) for trial in expected.trials]
-    expected.judge(
-        "numpy", results, f"after {stage}: ", hint or f"leave it out with --disable-pass {stage}", bool(excused)
-    )
+    hint = hint or f"leave it out with --disable-pass {stage}"
+    expected.judge("numpy", results, f"after {stage}: ", hint, bool(excused))

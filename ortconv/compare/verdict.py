@@ -19,8 +19,8 @@ QUANTIZED_RMS = 0.01
 """Limit on the RMS error of quantized sums, relative to the average magnitude."""
 
 UNEXPLAINED = 0.25
-"""The fraction of differing elements that need no such explanation, since a few runs do not move every element at a rounding tie.
-In right conversions of quantized models it was at most 0.1.
+"""The fraction of differing elements that runs of the source need not explain: a few runs do not move every element at a rounding
+tie. In right conversions of quantized models, at most 0.1 were not explained.
 """
 
 
@@ -57,7 +57,7 @@ def is_nearer(truth: Any, want: Any, got: Any, results: Sequence[Any]) -> bool:
     """True if a result is as near to the truth as one of the source's results, in every respect.
 
     The elements in which all of these are off by the largest element of `want`, as at the pole of a function, are judged one by
-    one, with TIMES. False if one of them is no array of the form of `want`.
+    one, and may be TIMES as far off. False if one of them is no array of the form of `want`.
     """
     if not all(is_numeric(one) and has_same_form(want, one) for one in (truth, got, *results)):
         return False

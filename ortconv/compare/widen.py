@@ -26,7 +26,7 @@ def is_narrow(graph: Graph) -> bool:
     return any(v is not None and v.dtype in NARROW for node in graph.walk() for v in node.outputs)
 
 
-def widen(graph: Graph, wider: Wider = NARROW) -> None:
+def widen(graph: Graph, wider: Wider) -> None:
     """Convert every value of these types, constants included, in place."""
     for part in graph.graphs():
         for value in (*part.inputs, *part.initializers.values()):
@@ -62,7 +62,7 @@ def _wide_tensor(tensor: Tensor, wider: Wider) -> Tensor:
     return tensor if dtype is None else Tensor.of(tensor.numpy().astype(dtype.numpy))
 
 
-def wide(fed: Any, wider: Wider = NARROW) -> Any:
+def wide(fed: Any, wider: Wider) -> Any:
     """An input converted to the type that the widened graph expects."""
     if isinstance(fed, list):
         return [wide(element, wider) for element in fed]

@@ -6,8 +6,9 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ortconv.differences.colors import Colors, Known, Palette, outer_values, readers
+from ortconv.differences.colors import Colors, Known, Palette, outer_values
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.nesting import readers
 
 TRUSTED = 0.5
 """Names decide if they agree for more than this share of the nodes that were paired by structure alone."""
@@ -79,22 +80,17 @@ class Alignment:
 
     def _color_in_a(self, value: Value) -> Hashable:
         """The color of a value of b; that of its partner, if it has one."""
-        if value.producer is not None and value.producer.graph is self.b:
-            maker = self._back.get(value.producer)
-            if maker is not None and (partner := maker.output(value.index)) is not None:
-                return self.of_a.value(partner)
-        return self.of_b.value(value)
+        maker = None if value.producer is None else self._back.get(value.producer)
+        partner = None if maker is None else maker.output(value.index)
+        return self.of_b.value(value) if partner is None else self.of_a.value(partner)
 
     # ------------------------------------------------------------------ pairing
 
     def _align(self) -> None:
         back_a, back_b = self.of_a.backward, self.of_b.backward
-        by_use: list[tuple[Key, Key]] = [
-            (lambda n: (back_a[n], _result(n)), lambda n: (back_b[n], _result(n))),
-            (lambda n: (back_a[n], n.name), lambda n: (back_b[n], n.name)),
-            (lambda n: back_a[n], lambda n: back_b[n]),
-        ]
-        in_order: list[tuple[Key, Key]] = [(_result, _result), (_nothing, _nothing)]
+        back = back_a | back_b
+        by_use: list[Key] = [lambda n: (back[n], _result(n)), lambda n: (back[n], n.name), lambda n: back[n]]
+        in_order: list[Key] = [_result, lambda n: None]
         self._unique(self.of_a.forward, self.of_b.forward)
         self._by_color(self.of_a.forward, self.of_b.forward, by_use)
         self._unique(back_a, back_b)
@@ -113,11 +109,11 @@ class Alignment:
         self._back[theirs] = ours
         self._new.append(ours)
 
-    def _by_color(self, of_a: Mapping[Node, int], of_b: Mapping[Node, int], keys: Sequence[tuple[Key, Key]]) -> None:
+    def _by_color(self, of_a: Mapping[Node, int], of_b: Mapping[Node, int], keys: Sequence[Key]) -> None:
         """Pair the nodes of equal colors: those with equal keys first, each time in order."""
         for ours, theirs in _groups(of_a, of_b):
             for key in keys:
-                self._by_key(ours, theirs, *key)
+                self._by_key(ours, theirs, key)
 
     def _unique(self, of_a: Mapping[Node, int], of_b: Mapping[Node, int]) -> None:
         """Pair the only node of a with some color and the only one of b."""
@@ -125,16 +121,14 @@ class Alignment:
             if len(ours) == len(theirs) == 1 and ours[0] not in self.pairs and theirs[0] not in self._back:
                 self._pair(ours[0], theirs[0])
 
-    def _by_key(self, ours: Iterable[Node], theirs: Iterable[Node], key_a: Key, key_b: Key) -> None:
-        waiting: dict[Hashable, list[Node]] = defaultdict(list)
+    def _by_key(self, ours: Iterable[Node], theirs: Iterable[Node], key: Key) -> None:
+        waiting: dict[Hashable, deque[Node]] = defaultdict(deque)
         for node in theirs:
             if node not in self._back:
-                waiting[key_b(node)].append(node)
-        for nodes in waiting.values():
-            nodes.reverse()
+                waiting[key(node)].append(node)
         for node in ours:
-            if node not in self.pairs and (found := waiting.get(key_a(node))):
-                self._pair(node, found.pop())
+            if node not in self.pairs and (found := waiting.get(key(node))):
+                self._pair(node, found.popleft())
 
     # ------------------------------------------------------------------ names
 
@@ -175,7 +169,7 @@ class Alignment:
         found: dict[Node, None] = {}
         for node in self.left()[0]:
             near = [v.producer for v in node.present_inputs if v.producer is not None]
-            near += [reader for v in node.present_outputs for reader, _ in readers(self.a, v)]
+            near += [reader for v in node.present_outputs for reader, _ in readers(v, self.a)]
             found |= dict.fromkeys(n for n in near if n in self.pairs)
         return list(found)
 
@@ -200,12 +194,12 @@ class Alignment:
 
     def _pair_readers(self, ours: Value, theirs: Value, level: Level) -> None:
         groups: dict[Hashable, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
-        for node, slot in readers(self.a, ours):
+        for node, slot in readers(ours, self.a):
             if node not in self.pairs:
                 groups[level.key(self.of_a, node), slot][0].append(node)
         if not groups:
             return
-        for node, slot in readers(self.b, theirs):
+        for node, slot in readers(theirs, self.b):
             if node not in self._back:
                 groups[level.key(self.of_b, node), slot][1].append(node)
         for a, b in groups.values():
@@ -214,9 +208,9 @@ class Alignment:
                     self._pair_if(one, other, level)
 
     def _pair_if(self, ours: Node, theirs: Node, level: Level) -> None:
-        if ours in self.pairs or theirs in self._back or (level.in_place and not self._same_place(ours, theirs)):
-            return
-        self._pair(ours, theirs)
+        is_free = ours not in self.pairs and theirs not in self._back
+        if is_free and (not level.in_place or self._same_place(ours, theirs)):
+            self._pair(ours, theirs)
 
     def _same_place(self, ours: Node, theirs: Node) -> bool:
         """Whether both nodes read the same values and have the same consumers; their operators may differ."""
@@ -231,8 +225,8 @@ class Alignment:
     def _same_readers(self, ours: Value | None, theirs: Value | None) -> bool:
         if ours is None or theirs is None:
             return ours is theirs
-        found = {self.pairs.get(node) for node, _ in readers(self.a, ours)}
-        return found == {node for node, _ in readers(self.b, theirs)} and ours.is_output == theirs.is_output
+        found = {self.pairs.get(node) for node, _ in readers(ours, self.a)}
+        return found == {node for node, _ in readers(theirs, self.b)} and ours.is_output == theirs.is_output
 
 
 def _both(ours: Sequence[Value | None], theirs: Sequence[Value | None]) -> Iterable[tuple[Value, Value]]:
@@ -247,10 +241,6 @@ def _groups(of_a: Mapping[Node, int], of_b: Mapping[Node, int]) -> list[tuple[li
         for node, color in colors.items():
             found[color][side].append(node)
     return [group for group in found.values() if group[0] and group[1]]
-
-
-def _nothing(node: Node) -> Hashable:
-    return None
 
 
 def _name(node: Node) -> Hashable:
@@ -272,21 +262,16 @@ class Level:
     """Whether their inputs and their consumers must be the same."""
 
 
-def _use(colors: Colors, node: Node) -> Hashable:
-    return colors.backward[node]
-
-
-def _look(colors: Colors, node: Node) -> Hashable:
-    return colors.local[node]
-
-
-def _operator(colors: Colors, node: Node) -> Hashable:
-    return node.domain, node.op
-
+KEYS: tuple[Callable[[Colors, Node], Hashable], ...] = (
+    lambda colors, node: colors.backward[node],
+    lambda colors, node: colors.local[node],
+    lambda colors, node: (node.domain, node.op),
+)
+"""Equal for nodes that are used alike, that look alike, or that have the same operator."""
 
 LEVELS = (
-    *(Level(key, unique=True) for key in (_use, _look, _operator)),
-    *(Level(key) for key in (_use, _look, _operator)),
+    *(Level(key, unique=True) for key in KEYS),
+    *map(Level, KEYS),
     Level(lambda colors, node: None, in_place=True),
 )
 ALIKE, UNIQUE = 1, 3
@@ -294,9 +279,7 @@ ALIKE, UNIQUE = 1, 3
 
 
 def _paired_inputs(a: Graph, b: Graph) -> dict[Value, Value]:
-    """Inputs of a and b that correspond: by name, the others by position and type. Inputs of subgraphs correspond by position
-    alone.
-    """
+    """Inputs that correspond: by name, the others by position and type. Those of subgraphs by position alone."""
     if a.owner is not None:
         return dict(zip(a.inputs, b.inputs, strict=False))
     found = _paired_by_name(a.inputs, b.inputs)

@@ -11,11 +11,12 @@ from typing import Literal
 import numpy as np
 
 from ortconv.differences.alignment import Alignment
-from ortconv.differences.colors import Palette, readers, subgraphs
+from ortconv.differences.colors import Palette, subgraphs
 from ortconv.ir.attributes import Attribute, content
 from ortconv.ir.graph import Graph, Graphs, Node, Value
 from ortconv.ir.model import Model, SavedFusion
-from ortconv.ir.schema import schema_of
+from ortconv.ir.nesting import readers
+from ortconv.ir.schema import default_attributes
 from ortconv.ir.tensor import SparseTensor, Tensor, dense
 from ortconv.ir.text import attribute_text, tensor_text
 from ortconv.ir.types import Dim, TensorType, ValueType
@@ -27,6 +28,11 @@ Kind = Literal[
 ]  # fmt: skip
 
 ABSENT = "none"
+
+PORT_CHANGES: Mapping[str, tuple[Kind, Kind, Kind]] = {
+    "input": ("input removed", "input added", "input renamed"),
+    "output": ("output removed", "output added", "output renamed"),
+}
 
 MOST_BEHIND = 1000
 """Limit on the unpaired producers that are searched for each consumer."""
@@ -122,55 +128,41 @@ class GraphChanges:
     # ------------------------------------------------------------------ inputs and outputs
 
     def _interface(self) -> Iterator[Change]:
-        alignment = self.alignment
-        is_main = alignment.a.owner is None
-        for value in alignment.a.inputs:
-            twin = alignment.inputs.get(value)
-            if twin is None:
-                yield self._change("input removed", value.name, str(value.type), ABSENT)
-            else:
-                yield from self._of_input(value, twin, is_main)
-        for value in alignment.b.inputs:
-            if alignment.is_new(value):
-                yield self._change("input added", value.name, ABSENT, str(value.type))
-        yield from self._order("inputs", alignment.a.inputs, alignment.b.inputs, alignment.inputs)
-        outputs = alignment.outputs
-        for value in alignment.a.outputs:
-            if value in outputs:
-                yield from self._of_output(value, outputs[value], is_main)
-            else:
-                yield self._change("output removed", value.name, str(value.type), ABSENT)
-        paired = set(outputs.values())
-        for value in alignment.b.outputs:
-            if value not in paired:
-                yield self._change("output added", value.name, ABSENT, str(value.type))
-        yield from self._order("outputs", alignment.a.outputs, alignment.b.outputs, outputs)
+        a, b = self.alignment.a, self.alignment.b
+        yield from self._ports("input", a.inputs, b.inputs, self.alignment.inputs)
+        yield from self._ports("output", a.outputs, b.outputs, self.alignment.outputs)
 
-    def _of_input(self, ours: Value, theirs: Value, is_main: bool) -> Iterator[Change]:
+    def _ports(
+        self, what: str, ours: list[Value], theirs: list[Value], partners: Mapping[Value, Value]
+    ) -> Iterator[Change]:
+        """The changes of the inputs or outputs, and of their order."""
+        removed, added, _ = PORT_CHANGES[what]
+        for value in ours:
+            if value in partners:
+                yield from self._of_port(what, value, partners[value])
+            else:
+                yield self._change(removed, value.name, str(value.type), ABSENT)
+        paired = set(partners.values())
+        for value in theirs:
+            if value not in paired:
+                yield self._change(added, value.name, ABSENT, str(value.type))
+        mapped, kept = [partners[v] for v in ours if v in partners], [v for v in theirs if v in paired]
+        if mapped != kept:
+            yield self._change("order", f"{what}s", ", ".join(v.name for v in mapped), ", ".join(v.name for v in kept))
+
+    def _of_port(self, what: str, ours: Value, theirs: Value) -> Iterator[Change]:
+        """The changes of an input or output. Names and types count in the main graph alone."""
+        is_main = self.alignment.a.owner is None
         if is_main and ours.name != theirs.name:
-            yield self._change("input renamed", ours.name, ours.name, theirs.name)
+            yield self._change(PORT_CHANGES[what][2], ours.name, ours.name, theirs.name)
         if is_main and ours.type != theirs.type:
-            yield self._change("type", ours.name, str(ours.type), str(theirs.type), "input")
-        if (ours.const is None) != (theirs.const is None):
+            yield self._change("type", ours.name, str(ours.type), str(theirs.type), what)
+        if what == "output":
+            yield from self._of_reads(ours, theirs, f"output {ours.name}", "")
+        elif (ours.const is None) != (theirs.const is None):
             yield self._change("constant", ours.name, tensor_text(ours.const), tensor_text(theirs.const), "default")
         elif ours.const is not None and theirs.const is not None and content(ours.const) != content(theirs.const):
             yield self._of_constants(ours, theirs)
-
-    def _of_output(self, ours: Value, theirs: Value, is_main: bool) -> Iterator[Change]:
-        if is_main and ours.name != theirs.name:
-            yield self._change("output renamed", ours.name, ours.name, theirs.name)
-        if is_main and ours.type != theirs.type:
-            yield self._change("type", ours.name, str(ours.type), str(theirs.type), "output")
-        yield from self._of_reads(ours, theirs, f"output {ours.name}", "")
-
-    def _order(
-        self, what: str, ours: list[Value], theirs: list[Value], partners: Mapping[Value, Value]
-    ) -> Iterator[Change]:
-        mapped = [partners[v] for v in ours if v in partners]
-        kept = set(mapped)
-        others = [v for v in theirs if v in kept]
-        if mapped != others:
-            yield self._change("order", what, ", ".join(v.name for v in mapped), ", ".join(v.name for v in others))
 
     # ------------------------------------------------------------------ nodes
 
@@ -191,7 +183,7 @@ class GraphChanges:
     def _attributes(self, ours: Node, theirs: Node) -> Iterator[Change]:
         if not (ours.attrs or theirs.attrs):
             return
-        a, b = _effective(ours), _effective(theirs)
+        a, b = ({**default_attributes(node), **node.attrs} for node in (ours, theirs))
         for name in sorted({*ours.attrs, *theirs.attrs}):
             before, after = a.get(name), b.get(name)
             if isinstance(before, (Graph, Graphs)) or isinstance(after, (Graph, Graphs)):
@@ -263,12 +255,11 @@ class GraphChanges:
     def _unused(self) -> Iterator[Change]:
         """Unused constants whose content the other graph lacks."""
         a, b = self._contents(self.alignment.a), self._contents(self.alignment.b)
-        for key, value in a.items():
-            if key not in b and not value.uses and not value.is_output:
-                yield self._change("constant", value.name, tensor_text(value.const), ABSENT, "nothing reads it")
-        for key, value in b.items():
-            if key not in a and not value.uses and not value.is_output:
-                yield self._change("constant", value.name, ABSENT, tensor_text(value.const), "nothing reads it")
+        unused = {key: v for key, v in (a | b).items() if (key in a) != (key in b) and not v.uses and not v.is_output}
+        for key, value in unused.items():
+            text = tensor_text(value.const)
+            before, after = (text, ABSENT) if key in a else (ABSENT, text)
+            yield self._change("constant", value.name, before, after, "nothing reads it")
 
     def _contents(self, graph: Graph) -> dict[int, Value]:
         """One constant for each content, without default values of inputs."""
@@ -298,15 +289,10 @@ def described(node: Node) -> str:
 
 
 def _neighbors(graph: Graph, node: Node) -> str:
-    found = Counter(n.label for v in node.present_outputs for n, _ in readers(graph, v))
+    found = Counter(n.label for v in node.present_outputs for n, _ in readers(v, graph))
     shown = list(found)[:3] + ([f"{len(found) - 3} more"] if len(found) > 3 else [])
     shown += [f"output {v.name}" for v in node.present_outputs if v.is_output]
     return f"read by {', '.join(shown)}" if shown else "read by nothing"
-
-
-def _effective(node: Node) -> dict[str, Attribute]:
-    schema = schema_of(node)
-    return {**(schema.defaults if schema is not None else {}), **node.attrs}
 
 
 def _content(value: Attribute | None) -> Hashable:

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Mapping
 
 from ortconv.ir.attributes import Attribute, content
 from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
+from ortconv.ir.nesting import readers
 from ortconv.ir.schema import schema_of
 
 Known = Mapping[Value, Hashable]
@@ -87,20 +88,7 @@ class Colors:
         return self.palette.color(("graph", name, returned, tuple(sorted(inner.forward.values()))))
 
     def _readers(self, graph: Graph, value: Value) -> tuple[tuple[int, int], ...]:
-        return tuple(sorted((self.backward[reader], slot) for reader, slot in readers(graph, value)))
-
-
-def readers(graph: Graph, value: Value) -> list[tuple[Node, int]]:
-    """The consumers of a value in this graph, with the input's index; -1 for a node whose subgraph reads it."""
-    found: dict[tuple[Node, int], None] = {}
-    for node, slot in value.uses:
-        inner, at = node, slot
-        while inner.graph is not graph:
-            assert inner.graph is not None
-            assert inner.graph.owner is not None
-            inner, at = inner.graph.owner, -1
-        found[inner, at] = None
-    return list(found)
+        return tuple(sorted((self.backward[reader], slot) for reader, slot in readers(value, graph)))
 
 
 def subgraphs(node: Node) -> list[tuple[str, Graph]]:

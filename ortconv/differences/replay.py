@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from ortconv.differences.changes import Change, between
+from ortconv.documents import read_as
 from ortconv.errors import OrtconvError
 from ortconv.files import temporary_folder
 from ortconv.ir.model import Model
@@ -66,8 +67,8 @@ def _recorded(stamp: str | None) -> Options | None:
     if stamp is None:
         return None
     try:
-        return read_arguments(json.loads(stamp)["options"])
-    except (ValueError, TypeError, KeyError):
+        return read_arguments(read_as(list[str], json.loads(stamp)["options"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
 

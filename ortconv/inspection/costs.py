@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from ortconv.compare.footprint import peak
-from ortconv.ir.graph import Graph
+from ortconv.ir.graph import Graph, Node
 from ortconv.ir.operators import Trait, traits
 from ortconv.partition import cost
 from ortconv.partition.profile import DeviceProfile
@@ -38,35 +39,29 @@ class PeakMemory:
     """All activations together, without reuse of memory."""
 
 
-@dataclass(slots=True)
-class _Totals:
-    count: int = 0
-    multiply_adds: int = 0
-    bytes_touched: int = 0
-    seconds: float = 0.0
-    types: dict[str, None] = field(default_factory=dict)
-
-
 def operator_rows(graph: Graph) -> list[OperatorRow]:
     """The operators of a graph and of its subgraphs, those with the longest time first."""
     speed = DeviceProfile().cpu
-    sums: dict[str, _Totals] = {}
+    groups: dict[str, list[Node]] = {}
     for node in graph.walk():
-        row = sums.setdefault(node.operator, _Totals())
-        row.count += 1
-        for value in (*node.inputs, *node.outputs):
-            if value is not None and value.dtype is not None:
-                row.types[value.dtype.name.lower()] = None
-        if not traits(node).has(Trait.ORDERED) and not node.subgraphs:
-            row.multiply_adds += cost.multiply_adds(node)
-            row.bytes_touched += cost.touched(node)
-            row.seconds += cost.seconds(node, speed)
-    total = sum(row.seconds for row in sums.values()) or 1.0
-    rows = [
-        OperatorRow(name, s.count, sorted(s.types), s.multiply_adds, s.bytes_touched, s.seconds / total)
-        for name, s in sums.items()
-    ]
+        groups.setdefault(node.operator, []).append(node)
+    costly = {name: list(filter(_has_cost, nodes)) for name, nodes in groups.items()}
+    seconds = {name: sum(cost.seconds(node, speed) for node in nodes) for name, nodes in costly.items()}
+    total = sum(seconds.values()) or 1.0
+    rows = []
+    for name, nodes in groups.items():
+        sums = sum(map(cost.multiply_adds, costly[name])), sum(map(cost.touched, costly[name]))
+        rows.append(OperatorRow(name, len(nodes), _types(nodes), *sums, seconds[name] / total))
     return sorted(rows, key=lambda row: (-row.time_share, -row.count, row.operator))
+
+
+def _types(nodes: Sequence[Node]) -> list[str]:
+    values = (value for node in nodes for value in (*node.present_inputs, *node.present_outputs))
+    return sorted({value.dtype.name.lower() for value in values if value.dtype is not None})
+
+
+def _has_cost(node: Node) -> bool:
+    return not traits(node).has(Trait.ORDERED) and not node.subgraphs
 
 
 def activation_memory(graph: Graph) -> PeakMemory:

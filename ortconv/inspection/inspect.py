@@ -117,9 +117,8 @@ def inspect(
                 found.lint = judged(_prepared(path, fix_dims).graph)
         reached = _optimized_at(model)
     if reached is not None:
-        found.notes.insert(
-            0, Note("optimized", f"already optimized at {reached}: converting at that level rewrites nothing")
-        )
+        message = f"already optimized at {reached}: converting at that level rewrites nothing"
+        found.notes.insert(0, Note("optimized", message))
     return found
 
 

@@ -63,7 +63,6 @@ def symbols(graph: Graph) -> list[str]:
 
 
 def notes(model: Model, quantized: ModelQuantization) -> list[Note]:
-    """The notes on a model."""
     graph = model.graph
     return [
         *_shapes(graph),
@@ -137,9 +136,8 @@ def _copies(found: list[Value]) -> int:
 def _operators(graph: Graph) -> Iterator[Note]:
     unknown = sorted({f"{n.domain}:{n.op}" for n in graph.walk() if schema_of(n) is None})
     if unknown:
-        yield Note(
-            "custom", f"operators that ONNX Runtime does not have: {', '.join(unknown)}", "give --custom-op-library"
-        )
+        message = f"operators that ONNX Runtime does not have: {', '.join(unknown)}"
+        yield Note("custom", message, "give --custom-op-library")
     doubles = [n for n in graph.walk() if any(v.dtype is DType.DOUBLE for v in n.present_outputs[:1])]
     if doubles:
         message = f"{counted(len(doubles), 'node')} in float64, such as {doubles[0].label}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
-from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition import Partitioning, Target, cost, partition
@@ -26,7 +25,8 @@ WEIGHTS_ONLY = frozenset({"MatMulNBits", "GatherBlockQuantized", "DequantizeLine
 """Operators that occur if only weights are quantized."""
 STATIC = frozenset({"QGemm", "QAttention", "ConvInteger"})
 """Operators on quantized activations, in addition to those whose names begin with QLinear."""
-INTEGER = ("ConvInteger", "MatMulInteger", "MatMulIntegerToFloat")
+INTEGER = STATIC | DYNAMIC | {"MatMulInteger", "MatMulIntegerToFloat"}
+"""Operators on quantized values, in addition to those whose names begin with QLinear."""
 BYTES = (DType.UINT8, DType.INT8)
 
 
@@ -124,7 +124,7 @@ def _computes(node: Node) -> bool:
 
 
 def _is_integer_operator(node: Node) -> bool:
-    return node.op.startswith("QLinear") or node.op in STATIC | DYNAMIC | {*INTEGER}
+    return node.op.startswith("QLinear") or node.op in INTEGER
 
 
 def _is_in_float(node: Node) -> bool:
@@ -151,9 +151,8 @@ def _is_float(value: Value) -> bool:
 
 def _tensors(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
     """The DequantizeLinear nodes of constants, and the QuantizeLinear nodes of activations."""
-    weights = [
-        n for n in nodes if n.op == "DequantizeLinear" and n.inputs[0] is not None and n.inputs[0].const is not None
-    ]
+    dequantizers = ((n, n.inputs[0]) for n in nodes if n.op == "DequantizeLinear")
+    weights = [n for n, value in dequantizers if value is not None and value.const is not None]
     return weights, [n for n in nodes if n.op == "QuantizeLinear"]
 
 
@@ -170,17 +169,12 @@ def _scales(node: Node) -> int:
 
 def _range(node: Node) -> Range | None:
     """The range of an activation that is quantized to bytes by one constant scale, else None."""
-    scale, zero, dtype = _constant(node, 1), _constant(node, 2), node.out.dtype
+    scale, zero, dtype = node.constant(1), node.constant(2), node.out.dtype
     if scale is None or scale.size != 1 or dtype not in BYTES or (zero is None and node.input(2) is not None):
         return None
     unit, origin = float(scale.item()), 0 if zero is None else int(zero.item())
     low, high = (0, 255) if dtype is DType.UINT8 else (-128, 127)
     return Range(node_name(node), dtype.name.lower(), (low - origin) * unit, (high - origin) * unit)
-
-
-def _constant(node: Node, slot: int) -> Tensor | None:
-    value = node.input(slot)
-    return None if value is None else value.constant
 
 
 # ---------------------------------------------------------------------- lint
@@ -241,53 +235,28 @@ def _missing(node: Node) -> Refused | None:
     if not groupable(node):
         return None
     before, after = _dequantizers(node), _quantizers(node)
-    if not after:
-        return _without_quantizer(node) if any(map(_is_activation, before)) else None
-    return (
-        _float_input(node, before) or _shared_dequantizer(before) or _float_reader(node, after) or _types_differ(node)
-    )
-
-
-def _without_quantizer(node: Node) -> Refused:
-    return Refused(
-        "missing-pair",
-        f"{node.label} reads dequantized values, and no QuantizeLinear follows it",
-        "quantize its output, too, or leave its inputs in float",
-    )
-
-
-def _float_input(node: Node, dequantizers: Sequence[Node]) -> Refused | None:
-    plain = [v for v in node.present_inputs if _is_float(v) and v.producer not in dequantizers]
-    if not plain:
+    if after:
+        return next(_faults(node, before, after))
+    if not any(map(_is_activation, before)):
         return None
-    message = f"input '{plain[0].name}' of {node.label} comes from no DequantizeLinear"
-    return Refused("missing-pair", message, "quantize that input, too")
+    message = f"{node.label} reads dequantized values, and no QuantizeLinear follows it"
+    return Refused("missing-pair", message, "quantize its output, too, or leave its inputs in float")
 
 
-def _shared_dequantizer(dequantizers: Sequence[Node]) -> Refused | None:
-    outputs = [n.out for n in dequantizers if len(n.out.uses) > 1 or n.out.is_output]
-    if not outputs:
-        return None
-    return Refused(
-        "shared-dequantizer",
-        f"'{outputs[0].name}' has {len(outputs[0].uses)} readers; a group needs a DequantizeLinear of its own",
-        "give each reader a DequantizeLinear of its own; ortconv convert does",
-    )
-
-
-def _float_reader(node: Node, quantizers: Sequence[Node]) -> Refused | None:
-    if not any(v.is_output or len(v.consumers) > len(quantizers) for v in node.present_outputs):
-        return None
-    return Refused(
-        "float-reader",
-        f"the output of {node.label} is also read in float",
-        "let those readers read a DequantizeLinear behind the QuantizeLinear",
-    )
-
-
-def _types_differ(node: Node) -> Refused:
-    return Refused(
-        "types",
-        f"the types or parameters around {node.label} differ, or no integer kernel supports them",
-        "give its inputs and outputs one type, and operators that move elements the same scale and zero point",
-    )
+def _faults(node: Node, before: Sequence[Node], after: Sequence[Node]) -> Iterator[Refused]:
+    """The reasons why an operator between these quantizers is no group. The last one holds if no other does."""
+    for value in node.present_inputs:
+        if _is_float(value) and value.producer not in before:
+            message = f"input '{value.name}' of {node.label} comes from no DequantizeLinear"
+            yield Refused("missing-pair", message, "quantize that input, too")
+    for made in (n.out for n in before):
+        if len(made.uses) > 1 or made.is_output:
+            message = f"'{made.name}' has {len(made.uses)} readers; a group needs a DequantizeLinear of its own"
+            advice = "give each reader a DequantizeLinear of its own; ortconv convert does"
+            yield Refused("shared-dequantizer", message, advice)
+    if any(v.is_output or len(v.consumers) > len(after) for v in node.present_outputs):
+        message = f"the output of {node.label} is also read in float"
+        yield Refused("float-reader", message, "let those readers read a DequantizeLinear behind the QuantizeLinear")
+    message = f"the types or parameters around {node.label} differ, or no integer kernel supports them"
+    advice = "give its inputs and outputs one type, and operators that move elements the same scale and zero point"
+    yield Refused("types", message, advice)

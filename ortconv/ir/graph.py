@@ -23,7 +23,7 @@ from ortconv.ir.links import Links
 from ortconv.ir.names import Names
 from ortconv.ir.order import is_topological, producers, topological
 from ortconv.ir.tensor import SparseTensor, Tensor
-from ortconv.ir.types import TensorType, ValueType
+from ortconv.ir.types import Dim, TensorType, ValueType
 from ortconv.ir.value import Value
 
 if TYPE_CHECKING:
@@ -82,6 +82,16 @@ class Node:
     def output(self, slot: int) -> Value | None:
         """An output; None if it is absent."""
         return self.outputs[slot] if slot < len(self.outputs) else None
+
+    def constant(self, slot: int) -> Tensor | None:
+        """The constant that an input always has; None if it has none, or is absent."""
+        value = self.input(slot)
+        return None if value is None else value.constant
+
+    def dim(self, slot: int, axis: int) -> Dim:
+        """A dimension of an input; None if it is unknown, or if the input is absent."""
+        value = self.input(slot)
+        return None if value is None else value.dim(axis)
 
     @property
     def out(self) -> Value:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ortconv.ir.graph import Graph, Node
+    from ortconv.ir.graph import Graph, Node, Value
 
 
 def with_owners(node: Node) -> Iterator[Node]:
@@ -20,3 +20,14 @@ def with_owners(node: Node) -> Iterator[Node]:
 def enclosing(node: Node, graph: Graph) -> Node | None:
     """The node of `graph` that is `node` or that contains it in a subgraph; None if there is none."""
     return next((one for one in with_owners(node) if one.graph is graph), None)
+
+
+def readers(value: Value, graph: Graph) -> list[tuple[Node, int]]:
+    """The nodes of `graph` that read a value, each with the slot; -1 for a node whose subgraphs read it."""
+    found: dict[tuple[Node, int], None] = {}
+    for node, slot in value.uses:
+        if node.graph is graph:
+            found[node, slot] = None
+        elif (outer := enclosing(node, graph)) is not None:
+            found[outer, -1] = None
+    return list(found)

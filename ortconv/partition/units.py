@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.nesting import enclosing
+from ortconv.ir.nesting import readers
 from ortconv.ir.operators import MICROSOFT, traits
 from ortconv.ir.schema import since_version
 from ortconv.ir.types import DType
@@ -159,12 +159,6 @@ def _is_quantizer(node: Node | None, op: str, graph: Graph | None) -> bool:
     return node is not None and node.op == op and node.domain in ("", MICROSOFT) and node.graph is graph
 
 
-def _readers(value: Value, graph: Graph) -> list[tuple[Node, int]]:
-    """The edges that leave a value, as (node of the graph, slot). The slot is -1 for a node whose subgraphs read the value."""
-    edges = ((node, slot) if node.graph is graph else (enclosing(node, graph), -1) for node, slot in value.uses)
-    return list(dict.fromkeys((node, slot) for node, slot in edges if node is not None))
-
-
 def _group(target: Node, selector: Selector) -> NodeUnit | None:
     graph = target.graph
     assert graph is not None
@@ -206,8 +200,8 @@ def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[
     """The redundant Clip or Relu after the target, if any, and the Q nodes; None if the outputs do not fit the selector."""
     watched = target.present_outputs
     if selector.q == "none":
-        readers = (user for value in watched for user, _ in value.uses)
-        return None if any(_is_quantizer(user, "QuantizeLinear", graph) for user in readers) else ([], [])
+        users = (user for value in watched for user, _ in value.uses)
+        return None if any(_is_quantizer(user, "QuantizeLinear", graph) for user in users) else ([], [])
     if selector.q == "first":
         watched = watched[:1]
     clip = _redundant_clip(watched[0], graph) if len(watched) == 1 else None
@@ -221,12 +215,12 @@ def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[
 
 def _quantizers(value: Value, graph: Graph) -> list[Node]:
     """The Q nodes that quantize a value."""
-    return [n for n, slot in _readers(value, graph) if slot == 0 and _is_quantizer(n, "QuantizeLinear", graph)]
+    return [n for n, slot in readers(value, graph) if slot == 0 and _is_quantizer(n, "QuantizeLinear", graph)]
 
 
 def _only_edge(value: Value, graph: Graph) -> tuple[Node, int] | None:
     """The reader of a value and the slot where it reads it; None if there are several, or the graph returns the value."""
-    edges = [] if value.is_output else _readers(value, graph)
+    edges = [] if value.is_output else readers(value, graph)
     return edges[0] if len(edges) == 1 else None
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,14 +11,13 @@ from typing import Any, TypeVar
 from ortconv.batch.conversions import KINDS, Failure
 from ortconv.batch.crew import crew_of
 from ortconv.batch.engine import Engine
-from ortconv.batch.journal import BatchJournal
-from ortconv.batch.work import Conversion, Journaling, Outcome, convert_one
+from ortconv.batch.journal import BatchJournal, FinishedModel
+from ortconv.batch.work import Conversion, Journaling, convert_one
 from ortconv.checking.check import Check, RunSettings, check
 from ortconv.documents import Document
 from ortconv.errors import BatchError, GateError, OrtconvError, UsageError
 from ortconv.files import write_text
 from ortconv.ortformat.opconfig import RequiredOperators
-from ortconv.partition import Target
 from ortconv.pipeline.config import beside
 from ortconv.pipeline.manifest import ENDING, read_manifest
 from ortconv.pipeline.result import Result
@@ -28,7 +27,7 @@ from ortconv.watch import Activity
 
 GATE = KINDS["GateError"]
 
-T = TypeVar("T")
+T = TypeVar("T", Conversion, "CheckItem")
 R = TypeVar("R")
 
 
@@ -113,9 +112,7 @@ class Building(Iterator[Event]):
         self.build.artifacts = list(self._built.values())
         self._types = any(a.options.enable_type_reduction for a in artifacts)
         self._required = RequiredOperators(types=self._types)
-        self._resources = ExitStack()
         self._engine: Engine[Any, Any] | None = None
-        self._labels: Callable[[Any], str] = str
         self._events = self._run()
 
     def __next__(self) -> Event:
@@ -124,41 +121,32 @@ class Building(Iterator[Event]):
     def busy(self) -> list[tuple[str, Activity, float]]:
         """The artifacts in progress, each with its current activity and the seconds since it began."""
         busy = self._engine.busy() if self._engine is not None else []
-        return [(self._labels(item), activity, seconds) for item, activity, seconds in busy]
+        return [(self._built[item.output].label, activity, seconds) for item, activity, seconds in busy]
 
     def close(self) -> None:
         """Stop the build. Artifacts that are not converted yet are left out."""
         self._events.close()
 
     def _run(self) -> Generator[Event, None, None]:
-        with self._resources:
-            yield from self._convert()
+        with closing(BatchJournal(self._project.output_dir)) as journal:  # no other build can write to the folder
+            yield from self._convert({} if self._force else journal.records())
             self._write_config()
             yield from self._check()
 
     # ------------------------------------------------------------------ converting
 
-    def _convert(self) -> Iterator[Event]:
+    def _convert(self, known: Mapping[str, FinishedModel]) -> Iterator[Event]:
         """Convert the outdated artifacts."""
         folder = self._project.output_dir
-        journal = BatchJournal(folder)
-        self._resources.callback(journal.close)
-        known = {} if self._force else journal.records()
         items = [
             Conversion(a.source, folder, a.output, a.options, Journaling.WORKER, known.get(a.output))
             for a in self._artifacts.values()
         ]
-        for item, outcome in self._each(
-            convert_one, items, self._jobs, lambda item: self._artifacts[item.output].label
-        ):
+        for item, outcome in self._each(convert_one, items, self._jobs):
             built = self._built[item.output]
-            if isinstance(outcome, OrtconvError):
-                yield built, _failed(built, outcome)
-            else:
-                yield built, self._converted(item.output, built, outcome)
+            yield built, outcome if isinstance(outcome, Failure) else self._converted(item.output, built, outcome[0])
 
-    def _converted(self, output: str, built: BuiltArtifact, outcome: Outcome) -> Result:
-        result = outcome[0]
+    def _converted(self, output: str, built: BuiltArtifact, result: Result) -> Result:
         file = self._project.output_dir / output
         path = beside(file, file.stem, ENDING)
         manifest = read_manifest(path)
@@ -169,9 +157,7 @@ class Building(Iterator[Event]):
         return result
 
     def _write_config(self) -> None:
-        """Write the operator config of all artifacts; None if an artifact is missing, since a build with that config would lack
-        operators.
-        """
+        """Write the operator config of all artifacts, unless one is missing: a build with that config would lack operators."""
         done = [a for a in self.build.artifacts if a.file]
         if len(done) < len(self._project.artifacts):
             return
@@ -189,32 +175,28 @@ class Building(Iterator[Event]):
             for output, a in self._artifacts.items()
             if a.gates is not None and self._built[output].file
         ]
-        for item, outcome in self._each(check_artifact, items, 1, lambda item: item.artifact.label):
-            built = self._built[item.artifact.output]
-            if isinstance(outcome, OrtconvError):
-                yield built, _failed(built, outcome)
-            else:
-                built.check = outcome
-                yield built, outcome
+        for item, outcome in self._each(check_artifact, items, 1):
+            built = self._built[item.output]
+            built.check = None if isinstance(outcome, Failure) else outcome
+            yield built, outcome
 
-    def _each(
-        self, work: Callable[[T], R], items: Sequence[T], jobs: int | None, label: Callable[[T], str]
-    ) -> Iterator[tuple[T, R | OrtconvError]]:
-        """Each item with the result of a call on it, made in processes of their own."""
+    def _each(self, work: Callable[[T], R], items: Sequence[T], jobs: int | None) -> Iterator[tuple[T, R | Failure]]:
+        """Each item with the result or failure of a call on it, made in processes of their own."""
         if not items:
             return
         with crew_of(None, jobs, *self._limits, isolated=True) as crew:
-            self._engine, self._labels = Engine(work, crew), label
+            self._engine = Engine(work, crew)
             try:
-                yield from self._engine.run(items)
+                for item, outcome in self._engine.run(items):
+                    yield item, self._failed(item.output, outcome) if isinstance(outcome, OrtconvError) else outcome
             finally:
                 self._engine = None
 
-
-def _failed(built: BuiltArtifact, error: OrtconvError) -> Failure:
-    failure = Failure(built.label, error)
-    built.error, built.error_kind = error.message, failure.kind
-    return failure
+    def _failed(self, output: str, error: OrtconvError) -> Failure:
+        built = self._built[output]
+        failure = Failure(built.label, error)
+        built.error, built.error_kind = error.message, failure.kind
+        return failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,25 +207,26 @@ class CheckItem:
     file: str
     update: bool
 
+    @property
+    def output(self) -> str:
+        return self.artifact.output
+
 
 def check_artifact(item: CheckItem) -> Check:
     """Check an artifact against its baseline, or accept it as the new one."""
     gates, options = item.artifact.gates, item.artifact.options
     assert gates is not None
     if not item.update and not gates.baseline.exists():
-        raise UsageError(
-            f"there is no baseline {gates.baseline} yet", hint="ortconv build --update accepts the artifacts"
-        )
-    target = next(iter(options.targets()), Target())
-    runs = RunSettings(seed=gates.seed, custom_op_library=options.custom_op_library, measure=gates.measure)
+        hint = "ortconv build --update accepts the artifacts"
+        raise UsageError(f"there is no baseline {gates.baseline} yet", hint=hint)
     return check(
         item.file,
         gates.baseline,
-        target=target,
+        target=next(iter(options.targets()), None),
         fail_on=gates.fail_on,
         update=item.update,
         app_config=gates.app_config,
-        runs=runs,
+        runs=RunSettings(seed=gates.seed, custom_op_library=options.custom_op_library, measure=gates.measure),
     )
 
 

@@ -91,11 +91,9 @@ def find_project(start: Path) -> Path:
     folder = start
     while not (folder / NAME).is_file():
         if folder.resolve() == folder.resolve().parent:
-            break
+            raise UsageError(f"there is no {NAME} here or above", file=start, hint="ortconv init writes one")
         folder = folder / ".."
-    else:
-        return folder / NAME
-    raise UsageError(f"there is no {NAME} here or above", file=start, hint="ortconv init writes one")
+    return folder / NAME
 
 
 def read_project(path: Path) -> Project:
@@ -111,8 +109,6 @@ def read_project(path: Path) -> Project:
 
 
 class _TableReader:
-    """Reads the tables of a file."""
-
     def __init__(self, path: Path, document: Table) -> None:
         self.path, self.folder, self.document = path, path.parent, document
         self._only(document, TOP, "")
@@ -200,8 +196,10 @@ class _TableReader:
     # ------------------------------------------------------------------ values
 
     def text(self, key: str, table: Table, default: str | None = None) -> str:
-        """Check that a value is a text."""
+        """Check that a value is a text that a path can have."""
         found: str = self._kind(key, table.get(key, default), str, "a text")
+        if "\0" in found:
+            raise self._error(f"{key} is {found!r}: no path has such a character", key=key)
         return found
 
     def _kind(self, key: str, value: Any, kind: type, wanted: str) -> Any:
@@ -218,7 +216,7 @@ class _TableReader:
         found = {}
         for inner, table in self._is_table(self.document.get(name, {}), name).items():
             section = f"{name}.{inner}"
-            if "/" in inner or "\\" in inner or inner in (".", ".."):
+            if any(c in inner for c in "/\\\0") or inner in (".", ".."):
                 raise self._error(f"'{inner}' is not a file name", section)
             found[inner] = self._is_table(table, section)
             self._only(found[inner], known, section)

@@ -28,16 +28,12 @@ def options_of_table(table: Table, folder: Path) -> Options:
     for key, value in table.items():
         name = KEYS[key]
         try:
-            given[name] = READERS.get(name, _same)(value, folder)
+            given[name] = READERS[name](value, folder) if name in READERS else value
         except OrtconvError:
             raise
         except (TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"{key} is {value!r}: {error}") from None
     return Options.of(given | {"write_config": False, "manifest": True})
-
-
-def _same(value: Any, folder: Path) -> Any:
-    return value
 
 
 def _list(value: Any, folder: Path) -> Any:
@@ -64,23 +60,21 @@ def _bytes(value: Any, folder: Path) -> int:
 
 
 def _path(value: Any, folder: Path) -> Path:
-    return folder / str(value)
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError("it must be the path of a file")
+    return folder / value
 
 
 def _device(value: Any, folder: Path) -> Any:
     from ortconv.partition.profile import read_device
 
-    return read_device(folder / value)
-
-
-def _text(value: Any, folder: Path) -> str:
-    return read_text(folder / value)
+    return read_device(_path(value, folder))
 
 
 def _arrays(value: Any, folder: Path) -> Any:
     from ortconv.compare.arrays import read_npz
 
-    return [read_npz(folder / one) for one in _list(value, folder)]
+    return [read_npz(_path(one, folder)) for one in _list(value, folder)]
 
 
 READERS: Mapping[str, Callable[[Any, Path], Any]] = {
@@ -88,7 +82,7 @@ READERS: Mapping[str, Callable[[Any, Path], Any]] = {
     "fix_dims": _sizes,
     "fold_limit": _bytes,
     "device": _device,
-    "pipeline": _text,
+    "pipeline": lambda value, folder: read_text(_path(value, folder)),
     "validate_with": _arrays,
     "custom_op_library": _path,
     **dict.fromkeys(("enable_passes", "disable_passes", "only_passes", "keep_float32", "fail_on"), _list),

@@ -17,8 +17,8 @@ from ortconv.report.sections import Markup, Section
 
 BAR = 9
 """The height of a bar, in pixels."""
-SMALLEST = 1e-8
-"""Differences below this are drawn as zero."""
+DECADES = 8
+"""The axis of differences is from 10^-DECADES to 1. Smaller ones are drawn as zero."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,11 @@ def benchmark_page(found: BenchmarkComparison, options: Mapping[str, object] | N
 
 
 def _summaries(rows: Sequence[BenchmarkRow], repeat: int) -> Markup:
-    tables = [f"<h3>{text(title(r))}</h3>{_listing(timing.table(r.summary), title(r))}" for r in rows if r.summary]
+    tables = [(text(title(row)), text(timing.table(row.summary))) for row in rows if row.summary]
+    frame = '<pre role="region" tabindex="0" aria-label="{0}">{1}</pre>'
+    parts = [f"<h3>{name}</h3>{frame.format(name, table)}" for name, table in tables]
     note = f'<p class="note">Of lowering, compiling and {repeat} runs.</p>'
-    return Markup(note + "".join(tables) if tables else "")
-
-
-def _listing(content: str, label: str) -> str:
-    return f'<pre role="region" tabindex="0" aria-label="{text(label)}">{text(content)}</pre>'
+    return Markup("".join((note, *parts)) if parts else "")
 
 
 def _input(name: str, value: Any) -> str:
@@ -142,17 +140,13 @@ def _step(most: float) -> float:
 
 
 def accuracy_chart(rows: Sequence[BenchmarkRow]) -> str:
-    """Bars by scaled difference, on a logarithmic axis that ends at 1."""
-    decades = -math.log10(SMALLEST)
-    ticks = [
-        (i / decades, f"≤ 1e{-round(decades)}" if i == 0 else f"1e{i - round(decades)}")
-        for i in range(0, round(decades) + 1, 2)
-    ]
+    """Bars by scaled difference, on a logarithmic axis."""
+    ticks = [(i / DECADES, f"{'' if i else '≤ '}1e{i - DECADES}") for i in range(0, DECADES + 1, 2)]
     bars = []
     for row in rows:
         d = row.difference
         scaled = 1.0 if d is None or d.mismatch or d.scaled > 1 else d.scaled
-        length = 1 + math.log10(scaled) / decades if scaled > SMALLEST else 0.0
+        length = max(0.0, 1 + math.log10(scaled) / DECADES) if scaled else 0.0
         bars.append(_ChartRow(title(row), [("poor", length)], accuracy(row)))
     return _chart("Accuracy", bars, ticks)
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ortconv.compare.comparison import Comparison, Subject
 from ortconv.compare.layers import ComparedLayer
 from ortconv.compare.measure import Measure
 
-MEASURES = ("max_abs", "scaled", "ulp", "cosine", "snr")
+WORST: Mapping[str, Callable[[list[float]], float]] = {
+    "max_abs": max,
+    "scaled": max,
+    "ulp": max,
+    "cosine": min,
+    "snr": min,
+}
+"""The measures, and the choice of the worst value of each."""
 
 
 def document(reference: Subject, found: Sequence[Comparison]) -> dict[str, Any]:
@@ -53,25 +60,20 @@ def _layer(layer: ComparedLayer) -> dict[str, Any]:
 
 
 def _measure(found: Measure) -> dict[str, Any]:
-    numbers = {name: (v if math.isfinite(v := getattr(found, name)) else None) for name in MEASURES}
+    numbers = {name: (v if math.isfinite(v := getattr(found, name)) else None) for name in WORST}
     return {"dtype": found.dtype, "shape": list(found.shape), **numbers, "mismatch": found.mismatch}
 
 
 def metrics(found: Sequence[Comparison]) -> dict[str, float]:
     """The worst value of each measure over all outputs, and the number of outputs and inner values that differ."""
-    every = [o.found for one in found for o in one.outputs]
-    layers = [layer for one in found for layer in one.layers or ()]
-
-    def worst(name: str, pick: Any) -> float:
-        known = [v for m in every if not math.isnan(v := getattr(m, name))]
-        return float(pick(known)) if known else math.nan
-
+    outputs = [o for one in found for o in one.outputs]
     return {
-        "max_abs": worst("max_abs", max),
-        "scaled": worst("scaled", max),
-        "ulp": worst("ulp", max),
-        "cosine": worst("cosine", min),
-        "snr": worst("snr", min),
-        "outputs": sum(not o.same for one in found for o in one.outputs),
-        "layers": sum(not layer.same for layer in layers),
+        **{name: _worst(name, [getattr(o.found, name) for o in outputs]) for name in WORST},
+        "outputs": sum(not o.same for o in outputs),
+        "layers": sum(not layer.same for one in found for layer in one.layers or ()),
     }
+
+
+def _worst(name: str, values: Sequence[float]) -> float:
+    known = [v for v in values if not math.isnan(v)]
+    return float(WORST[name](known)) if known else math.nan

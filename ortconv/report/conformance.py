@@ -37,13 +37,13 @@ def sections(found: Conformance) -> list[Section]:
 def _failures(failures: Sequence[FailedRecord]) -> Section:
     rows = [(one.spec, one.record, one.mode, one.reason) for one in failures[:SHOWN_FAILURES]]
     more = len(failures) - len(rows)
-    return Section("Failures", [f"{more} more are in the JSON document"] if more else [], FAILURES, rows)
+    left_out = [f"{more} more are in the JSON document"] if more else []
+    return Section("Failures", left_out, ("file", "record", "mode", "why"), rows)
 
 
 EXPLANATION = (
     "executions that passed, of those that the device supports; a record counts for each operation of its model"
 )
-FAILURES = ("file", "record", "mode", "why")
 
 
 def _cell(one: OperationCount) -> str:
@@ -53,5 +53,4 @@ def _cell(one: OperationCount) -> str:
 
 
 def conformance_page(found: Conformance) -> str:
-    """The result as a page."""
     return page(found.device, headline(found), [*sections(found), about({})], kind="NNAPI conformance")

@@ -42,13 +42,11 @@ class GraphFacts:
         self.values: list[list[Any]] = []
 
     def add(self, nodes: Iterable[Node]) -> None:
-        """Add nodes."""
         for node in nodes:
             self.node_ids[node] = len(self.nodes)
             self.nodes.append(self._node(node))
 
     def to_dict(self) -> dict[str, Any]:
-        """All facts as JSON values."""
         words = list(map(clean, self.word_ids))
         tables = {"operators": self.operators, "nodes": self.nodes, "values": self.values}
         return {**tables, "reasons": list(self.reason_ids), "words": words}

@@ -99,7 +99,7 @@ def _runs(symbols: np.ndarray[tuple[int], np.dtype[np.int64]], period: int) -> I
 
 
 def _free(taken: Sequence[Repeat], low: int, high: int) -> tuple[int, int]:
-    """The longest part of an interval that no repeat has."""
+    """The longest part of an interval that no repeat covers."""
     best, at = (low, low), low
     for repeat in taken[max(bisect(taken, Repeat(low, 0, 0)) - 1, 0) :]:
         if repeat.start >= high:

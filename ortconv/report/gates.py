@@ -19,7 +19,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from ortconv.errors import GateError, UsageError, nearest
 from ortconv.files import byte_count, size
@@ -134,17 +134,18 @@ TABLE = (
 )
 METRICS = {metric.name: metric for metric in TABLE}
 
-BASELINES: Mapping[str, tuple[str, ...]] = {
-    "check": tuple(m.name for m in TABLE if "check" in m.verbs),
-    "tune": tuple(m.name for m in TABLE if "tune" in m.verbs),
-    "convert": ("nodes", "size", "constants"),
-}
-"""The metrics for which a verb knows a baseline's value. The baseline of convert is its source."""
-
 
 def metrics_of(verb: str) -> tuple[str, ...]:
     """The names of the metrics that a verb has."""
     return tuple(metric.name for metric in TABLE if verb in metric.verbs)
+
+
+BASELINES: Mapping[str, tuple[str, ...]] = {
+    "check": metrics_of("check"),
+    "tune": metrics_of("tune"),
+    "convert": ("nodes", "size", "constants"),
+}
+"""The metrics for which a verb knows a baseline's value. The baseline of convert is its source."""
 
 
 # -------------------------------------------------------------------------------------------------------------- conditions
@@ -200,10 +201,6 @@ class FailedGate(NamedTuple):
             text += f", {metric.notation.show(self.baseline)} in the baseline{_percent_more(self)}"
         return f"{text} ({self.condition})" + (f": {self.note}" if self.note else "")
 
-    def to_dict(self) -> dict[str, Any]:
-        """The breach as plain data, for JSON."""
-        return {"condition": str(self.condition), "metric": self.condition.metric.name, "message": str(self)}
-
 
 def _percent_more(failed: FailedGate) -> str:
     """The change in percent; empty for counts and where a percentage has no meaning."""
@@ -232,9 +229,8 @@ def _condition(part: str, verb: str) -> GateCondition:
         raise UsageError(f"--fail-on does not understand the limit of '{part.strip()}'", hint=hint) from None
     if relation != "value" and metric.name not in BASELINES.get(verb, ()):
         hint = f"give a value, such as {metric.name}{match[2]}{metric.notation.example}; check compares with a baseline"
-        raise UsageError(
-            f"--fail-on: '{part.strip()}' needs a baseline, and {verb} has none of {metric.name}", hint=hint
-        )
+        message = f"'{part.strip()}' needs a baseline, and {verb} has none of {metric.name}"
+        raise UsageError(f"--fail-on: {message}", hint=hint)
     signed = -limit if match[3] == "-" else limit
     return GateCondition(metric, match[2], signed, relation, "".join(part.split()))
 
@@ -271,7 +267,7 @@ def failed_gates(
 ) -> list[FailedGate]:
     """The conditions that hold. None holds for NaN, a value without meaning. `notes` explain values.
 
-    UsageError for a metric without a value: a gate that nobody looks at must not pass.
+    UsageError for a metric without a value: a gate that cannot be checked must not pass.
     """
     found, known = [], baseline or {}
     for condition in conditions:

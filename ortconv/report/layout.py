@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
 Point = tuple[float, float]
 
@@ -71,50 +70,34 @@ def layered(
 
     `first` and `last` are the top and the bottom layer where given, in this order.
     """
-    work = _Layers(list(sizes), nets, first, last)
+    work = _Layers(sizes, nets, first, last)
     work.order()
     work.place()
     return work.layout()
 
 
-class _Shares(NamedTuple):
-    """Where lines meet boxes, as shares of the widths: `starts` by net, `ends` by net and target."""
-
-    starts: dict[int, float]
-    ends: dict[tuple[int, int], float]
-
-
-@dataclass
 class _Layers:
-    """Items are boxes, then lines that pass a layer. `up` and `down` hold the neighbors of each item in the layers around it."""
+    """Items are boxes, then lines that pass a layer. `up` and `down` hold the neighbors of each item in the layers around it,
+    `passing` the items of each net below its source, layer by layer.
+    """
 
-    sizes: list[tuple[float, float]]
-    nets: Sequence[Net]
-    first: Sequence[int]
-    last: Sequence[int]
-    layer_of: list[int] = field(default_factory=list)
-    layers: list[list[int]] = field(default_factory=list)
-    up: list[list[int]] = field(default_factory=list)
-    down: list[list[int]] = field(default_factory=list)
-    passing: list[list[int]] = field(default_factory=list)
-    """Per net its items below the source, layer by layer."""
-    x: list[float] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.boxes = len(self.sizes)
-        self.layer_of = assign_layers(self.boxes, self.nets, self.first, self.last)
-        self.layers = [[] for _ in range(max(self.layer_of, default=-1) + 1)]
+    def __init__(
+        self, sizes: Sequence[tuple[float, float]], nets: Sequence[Net], first: Sequence[int], last: Sequence[int]
+    ) -> None:
+        self.sizes, self.nets, self.boxes = list(sizes), nets, len(sizes)
+        self.layer_of = assign_layers(self.boxes, nets, first, last)
+        self.layers: list[list[int]] = [[] for _ in range(max(self.layer_of, default=-1) + 1)]
         for i, layer in enumerate(self.layer_of):
             self.layers[layer].append(i)
         self.frozen = set()
-        for group, layer in ((self.first, 0), (self.last, len(self.layers) - 1)):
+        for group, layer in ((first, 0), (last, len(self.layers) - 1)):
             if group:
                 self.layers[layer] = list(group)
                 self.frozen.add(layer)
-        self.up = [[] for _ in self.sizes]
-        self.down = [[] for _ in self.sizes]
-        for net in self.nets:
-            self.passing.append(self._thread(net))
+        self.up: list[list[int]] = [[] for _ in sizes]
+        self.down: list[list[int]] = [[] for _ in sizes]
+        self.passing = [self._thread(net) for net in nets]
+        self.x = [0.0] * len(self.sizes)
 
     def _thread(self, net: Net) -> list[int]:
         start = self.layer_of[net.source]
@@ -148,17 +131,15 @@ class _Layers:
 
     def order(self) -> None:
         """Reorder the layers by barycenters, down and up in turn, and keep the order with the fewest crossings."""
-        best = [list(layer) for layer in self.layers]
-        fewest = self.crossings()
+        best, fewest = [list(layer) for layer in self.layers], self.crossings()
+        down, up = range(1, len(self.layers)), range(len(self.layers) - 2, -1, -1)
         for sweep in range(SWEEPS):
             if not fewest:
                 break
-            going_down = sweep % 2 == 0
             place = self._places()
-            indices = range(1, len(self.layers)) if going_down else range(len(self.layers) - 2, -1, -1)
-            for i in indices:
+            for i in up if sweep % 2 else down:
                 if i not in self.frozen:
-                    self._sort(i, self.up if going_down else self.down, place)
+                    self._sort(i, self.down if sweep % 2 else self.up, place)
             count = self.crossings()
             if count < fewest:
                 best, fewest = [list(layer) for layer in self.layers], count
@@ -188,7 +169,7 @@ class _Layers:
             ends: list[int] = []
             for item in layer:
                 targets = sorted(place[t] for t in self.down[item])
-                total += sum(_above(ends, t) for t in targets)
+                total += sum(len(ends) - bisect_right(ends, t) for t in targets)
                 for t in targets:
                     insort(ends, t)
         return total
@@ -197,12 +178,11 @@ class _Layers:
 
     def place(self) -> None:
         """Horizontal centers: every layer in turn is fitted to its neighbors, lines that pass layers with more weight."""
-        self.x = [0.0] * len(self.sizes)
         for layer in self.layers:
             self._fit(layer, [0.0] * len(layer), [1.0] * len(layer))
         for sweep in range(FITS):
-            wish = self._wish_below if sweep % 2 == 0 else self._wish_above
-            for layer in self.layers if sweep % 2 == 0 else reversed(self.layers):
+            wish = self._wish_above if sweep % 2 else self._wish_below
+            for layer in reversed(self.layers) if sweep % 2 else self.layers:
                 wishes = [wish(item) for item in layer]
                 self._fit(layer, [at for at, _ in wishes], [weight for _, weight in wishes])
 
@@ -259,18 +239,15 @@ class _Layers:
     # ------------------------------------------------------------------ result
 
     def layout(self) -> Layout:
-        left = min((self.x[i] - self.sizes[i][0] / 2 for i in range(len(self.sizes))), default=0.0)
+        left = min((x - width / 2 for x, (width, _) in zip(self.x, self.sizes)), default=0.0)
         self.x = [x - left for x in self.x]
-        right = max((self.x[i] + self.sizes[i][0] / 2 for i in range(len(self.sizes))), default=0.0)
+        right = max((x + width / 2 for x, (width, _) in zip(self.x, self.sizes)), default=0.0)
         tops, heights = self._rows()
-        corners = []
-        for i in range(self.boxes):
-            layer = self.layer_of[i]
-            corners.append((self.x[i] - self.sizes[i][0] / 2, tops[layer] + (heights[layer] - self.sizes[i][1]) / 2))
+        sizes, corners = self.sizes[: self.boxes], []
+        for x, (width, height), layer in zip(self.x, sizes, self.layer_of):
+            corners.append((x - width / 2, tops[layer] + (heights[layer] - height) / 2))
         bottom = tops[-1] + heights[-1] if tops else 0.0
-        return Layout(
-            right, bottom, tuple(self.sizes[: self.boxes]), tuple(corners), tuple(self._routes(tops, heights))
-        )
+        return Layout(right, bottom, tuple(sizes), tuple(corners), tuple(self._routes(tops, heights)))
 
     def _rows(self) -> tuple[list[float], list[float]]:
         """Top and height of the layers. The more lines run sideways between two layers, the farther they are apart."""
@@ -284,22 +261,23 @@ class _Layers:
         return tops, heights
 
     def _routes(self, tops: list[float], heights: list[float]) -> list[Route]:
-        shares = self._shares()
+        starts, ends = self._shares()
         routes = []
         for n, net in enumerate(self.nets):
             start = self.layer_of[net.source]
             for target in dict.fromkeys(net.targets):
-                leaves = self.x[net.source] + (shares.starts[n] - 0.5) * self.sizes[net.source][0]
-                arrives = self.x[target] + (shares.ends[n, target] - 0.5) * self.sizes[target][0]
+                leaves = self.x[net.source] + (starts[n] - 0.5) * self.sizes[net.source][0]
+                arrives = self.x[target] + (ends[n, target] - 0.5) * self.sizes[target][0]
                 points = [(leaves, tops[start] + heights[start])]
                 for item in self.passing[n][: self.layer_of[target] - start - 1]:
                     layer = self.layer_of[item]
                     points += [(self.x[item], tops[layer]), (self.x[item], tops[layer] + heights[layer])]
                 points.append((arrives, tops[self.layer_of[target]]))
-                routes.append(Route(n, net.source, target, shares.starts[n], shares.ends[n, target], tuple(points)))
+                routes.append(Route(n, net.source, target, starts[n], ends[n, target], tuple(points)))
         return routes
 
-    def _shares(self) -> _Shares:
+    def _shares(self) -> tuple[dict[int, float], dict[tuple[int, int], float]]:
+        """Where lines meet boxes, as shares of the widths: their starts by net, their ends by net and target."""
         place = self._places()
         leaving: dict[int, list[tuple[int, int]]] = {}
         arriving: dict[int, list[tuple[int, int]]] = {}
@@ -310,18 +288,13 @@ class _Layers:
                 arriving.setdefault(target, []).append((place[self._above(net, self.passing[n], target)], n))
         starts = {n: share for nets in leaving.values() for n, share in _spread(nets)}
         ends = {(n, target): share for target, nets in arriving.items() for n, share in _spread(nets)}
-        return _Shares(starts, ends)
+        return starts, ends
 
 
 def _spread(nets: list[tuple[int, int]]) -> Iterator[tuple[int, float]]:
     """The nets of a box, given as (place, net), with positions at equal distances."""
     for i, (_, n) in enumerate(sorted(nets), 1):
         yield n, i / (len(nets) + 1)
-
-
-def _above(ends: list[int], value: int) -> int:
-    """How many of the sorted numbers are greater."""
-    return len(ends) - bisect_right(ends, value)
 
 
 def assign_layers(

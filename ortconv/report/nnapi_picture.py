@@ -108,9 +108,8 @@ def _frame(model: Model, label: str, kind: str, names: Names, units: Sequence[Un
 
 
 def _end(model: Model, index: int, names: Names, kind: str) -> Box:
-    return Box(
-        kind, (short(names.get(index, f"%{index}")), _dims(model.operands[index].kind)), _operand(model, index, names)
-    )
+    lines = (short(names.get(index, f"%{index}")), _dims(model.operands[index].kind))
+    return Box(kind, lines, _operand(model, index, names))
 
 
 def _operand(model: Model, index: int, names: Names) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from ortconv.ir.disjoint import DisjointSets
-from ortconv.ir.graph import Graph, Graphs, Node, Value
+from ortconv.ir.graph import Graph, Node, Value, graphs_in
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import Estimate
 from ortconv.partition.partitioner import Verdict
@@ -83,12 +83,10 @@ class Part:
             yield from part.walk()
 
 
-def outline(graph: Graph | None, partitioning: Partitioning | None = None, estimate: Estimate | None = None) -> Part:
+def outline(graph: Graph, partitioning: Partitioning | None = None, estimate: Estimate | None = None) -> Part:
     """The graph as one part. With a partitioning, nodes are colored and grouped by it. With an estimate, partitions have a cost."""
-    if graph is None:
-        return Part(Box(PLAIN))
     drawer = _Drawer(partitioning, estimate)
-    inner = drawer.nodes(graph) if partitioning is None else drawer.groups()
+    inner = list(map(drawer.node, graph)) if partitioning is None else drawer.groups()
     return drawer.graph(graph, short(graph.name), inner)
 
 
@@ -99,9 +97,7 @@ def reads(node: Node) -> list[Value]:
 
 def bodies(node: Node) -> Iterator[tuple[str, Graph]]:
     """The subgraphs of a node with the names of their attributes."""
-    for name, value in node.attrs.items():
-        for sub in (value,) if isinstance(value, Graph) else value if isinstance(value, Graphs) else ():
-            yield name, sub
+    return ((name, sub) for name, value in node.attrs.items() for sub in graphs_in(value))
 
 
 def stages(partitioning: Partitioning) -> list[list[Node]]:
@@ -130,8 +126,6 @@ Rows = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class _Drawer:
-    """Makes the parts of a graph and of its subgraphs."""
-
     def __init__(self, partitioning: Partitioning | None, estimate: Estimate | None) -> None:
         self.partitioning, self.estimate = partitioning, estimate
         self.known: dict[Rows, list[Repeat]] = {}
@@ -143,10 +137,6 @@ class _Drawer:
         ins = [_tensor(INPUT, v) for v in graph.inputs if v in read and v.producer is None]
         outs = [_tensor(OUTPUT, v) for v in graph.outputs]
         return Part(Box(PLAIN, (label, operators(nodes))), nodes, (*ins, *self.folded(inner), *outs))
-
-    def nodes(self, graph: Graph) -> list[Part]:
-        """The nodes of a graph, each as a part."""
-        return [self.node(n) for n in graph]
 
     def node(self, node: Node) -> Part:
         """A node's box: its operator, its shape, and its constants or the rules that refuse it."""
@@ -160,8 +150,8 @@ class _Drawer:
             kind = ACCELERATOR if verdict.taken else CPU
         lines = (short(node.op), short(shape(next(iter(node.present_outputs), None))), third)
         box = Box(kind, tuple(filter(None, lines)), "\n".join(title))
-        inner = tuple(self.graph(sub, short(f"{name}: {sub.name}"), self.nodes(sub)) for name, sub in bodies(node))
-        return Part(box, (node,), inner, node=node)
+        inner = (self.graph(sub, short(f"{name}: {sub.name}"), list(map(self.node, sub))) for name, sub in bodies(node))
+        return Part(box, (node,), tuple(inner), node=node)
 
     def groups(self) -> list[Part]:
         """Partitions, and the CPU's nodes between them."""
@@ -216,10 +206,13 @@ class _Drawer:
         return self.cut(self.scoped(found + parts[at:]))
 
     def repeats(self, parts: Sequence[Part]) -> list[Repeat]:
-        """The repeats among parts."""
         symbols, sizes = tuple(_symbols(parts)), tuple(len(p.nodes) for p in parts)
         if (symbols, sizes) not in self.known:
-            self.known[symbols, sizes] = repeats(symbols, sizes, _crossings(parts), _together(parts))
+
+            def together(low: int, high: int) -> float:
+                return cohesion([n.name for part in parts[low:high] for n in part.nodes])
+
+            self.known[symbols, sizes] = repeats(symbols, sizes, _crossings(parts), together)
         return self.known[symbols, sizes]
 
     def scoped(self, parts: list[Part]) -> list[Part]:
@@ -307,10 +300,6 @@ def _crossings(parts: Sequence[Part]) -> list[int]:
         change[maker[value] + 1] += 1
         change[reader + 1] -= 1
     return list(accumulate(change[: len(parts) + 1]))
-
-
-def _together(parts: Sequence[Part]) -> Callable[[int, int], float]:
-    return lambda low, high: cohesion([n.name for part in parts[low:high] for n in part.nodes])
 
 
 def _block_names(blocks: Sequence[Sequence[Node]]) -> tuple[str, list[str]]:

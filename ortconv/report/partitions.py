@@ -1,15 +1,20 @@
-"""A report on a model's partitions as plain data. docs/partition.md documents the JSON."""
+"""A report on a model's partitions: as plain data, which docs/partition.md documents, and as sections for terminals and pages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ortconv.partition import Partitioning
 from ortconv.partition.advice import Merge
 from ortconv.partition.cost import Estimate
 from ortconv.partition.partitioner import node_name
+from ortconv.report.sections import Section
+from ortconv.wording import milliseconds
+
+if TYPE_CHECKING:
+    from ortconv.pipeline.analysis import Analysis
 
 VERSION = 1
 
@@ -41,9 +46,8 @@ def refusals(partitioning: Partitioning) -> list[Refusal]:
     for node, verdict in partitioning.verdicts.items():
         seen = set()
         for o in verdict.objections:
-            row = found.setdefault(
-                (node.operator, o.rule), Refusal(node.operator, o.rule, 0, node_name(node), o.message)
-            )
+            key = node.operator, o.rule
+            row = found.setdefault(key, Refusal(*key, 0, node_name(node), o.message))
             if o.rule not in seen:
                 row.nodes += 1
                 seen.add(o.rule)
@@ -107,3 +111,44 @@ def level_row(level: str, partitioning: Partitioning, estimate: Estimate) -> dic
         "cpu_seconds": estimate.cpu_seconds,
         "seconds": estimate.seconds,
     }
+
+
+# ---------------------------------------------------------------------- sections
+
+NAMES = {"disable": "as it is", "basic": "basic", "extended": "extended", "aware": "{}-aware"}
+
+
+def level_name(level: str, analysis: Analysis) -> str:
+    """A level of analysis in words."""
+    return NAMES[level].format(analysis.partitioning.target.provider.name)
+
+
+def compared_times(estimate: Estimate) -> str:
+    """The estimated times without partitions, with all and with the worthwhile ones."""
+    return (
+        f"{milliseconds(estimate.cpu_seconds)} on the CPU alone, {milliseconds(estimate.seconds)} with these partitions, "
+        f"{milliseconds(estimate.best_seconds)} with the worthwhile ones"
+    )
+
+
+def levels_section(rows: Sequence[Mapping[str, Any]], analysis: Analysis) -> Section:
+    """A comparison of levels, from rows of `level_row`."""
+    header = ("level", ">nodes", ">partitions", ">assigned", ">coverage", ">largest", ">CPU", ">divided")
+    cells = [
+        (
+            level_name(r["level"], analysis), r["nodes"], r["partitions"], r["nodes_taken"], f"{r['coverage_percent']:.1f} %",
+            r["largest"], milliseconds(r["cpu_seconds"]), milliseconds(r["seconds"]),
+        )
+        for r in rows
+    ]  # fmt: skip
+    return Section("Levels", header=header, rows=cells)
+
+
+def inside_section(analysis: Analysis) -> Section:
+    """The graphs inside of nodes that have partitions."""
+    header = ("graph", ">nodes", ">partitions", ">assigned", ">coverage", ">CPU", ">divided")
+    rows = [
+        (i.label, p.total, len(p.partitions), p.taken, f"{p.coverage:.1f} %", milliseconds(e.cpu_seconds), milliseconds(e.seconds))
+        for i, p, e in ((i, i.partitioning, i.estimate) for i in analysis.inside)
+    ]  # fmt: skip
+    return Section("Graphs inside of nodes", header=header, rows=rows)

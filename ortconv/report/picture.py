@@ -11,7 +11,7 @@ from ortconv.partition.cost import Estimate
 from ortconv.report.facts import GraphFacts
 from ortconv.report.families import FAMILIES
 from ortconv.report.labels import FONT, text_width
-from ortconv.report.layout import Layout
+from ortconv.report.layout import Layout, Route
 from ortconv.report.outline import ACCELERATOR, CPU, INPUT, MIXED, Part, outline
 from ortconv.report.page import Stage, text
 from ortconv.report.scene import MARGIN, Inside, Scene, all_nodes, scene
@@ -45,7 +45,7 @@ BUTTONS = (
 SCRIPTS = ("geometry.js", "details.js", "minimap.js", "picture.js", "pictures.js")
 
 
-def drawn(graph: Graph | None, partitioning: Partitioning | None = None, estimate: Estimate | None = None) -> Scene:
+def drawn(graph: Graph, partitioning: Partitioning | None = None, estimate: Estimate | None = None) -> Scene:
     """An arranged graph. With a partitioning, it is grouped and colored by that."""
     return scene(outline(graph, partitioning, estimate), partitioning)
 
@@ -54,8 +54,7 @@ def picture(found: Scene, title: str, estimate: Estimate | None = None) -> dict[
     """A picture as JSON values. web/geometry.js documents them."""
     facts = GraphFacts(found.partitioning, None if estimate is None else estimate.device)
     facts.add(all_nodes(found))
-    writer = _SvgWriter(found, facts)
-    writer.write()
+    writer = _SceneWriter(found, facts)
     target = None if found.partitioning is None else found.partitioning.target.provider.name
     return {
         "title": title,
@@ -128,8 +127,8 @@ def open_at_first(root: Part) -> list[Part]:
     return found[1:]
 
 
-class _SvgWriter:
-    """Number the parts of a scene. The parts of a group are numbered consecutively."""
+class _SceneWriter:
+    """The parts and layouts of a scene as JSON values. The parts of a group have consecutive numbers."""
 
     def __init__(self, found: Scene, facts: GraphFacts) -> None:
         self.scene, self.facts = found, facts
@@ -138,9 +137,7 @@ class _SvgWriter:
         self.layouts: list[dict[str, Any]] = []
         self.layout_ids: dict[Layout, int] = {}
         self.label_ids: dict[tuple[str, tuple[str, ...]], int] = {}
-
-    def write(self) -> None:
-        order = [self.scene.root]
+        order = [found.root]
         for part in order:
             first = len(order)
             self.ids.update((inner, first + i) for i, inner in enumerate(part.parts))
@@ -163,7 +160,7 @@ class _SvgWriter:
         yield "first", first
         yield "count", len(part.parts)
         yield "nodes", len(part.nodes)
-        yield "least", round(text_width(part.box.lines[0] if part.box.lines else "", FONT) + 2 * MARGIN)
+        yield "least", round(text_width(part.box.lines[0], FONT) + 2 * MARGIN)
         yield "layout", self._layout(inside.layout)
         yield "values", list(map(self.facts.value, inside.values))
         yield "in", [round(at, 4) for at in inside.ports_in]
@@ -174,22 +171,16 @@ class _SvgWriter:
     def _layout(self, layout: Layout) -> int:
         if layout not in self.layout_ids:
             self.layout_ids[layout] = len(self.layouts)
-            boxes = [
-                (*map(_r, corner), *map(_r, size)) for corner, size in zip(layout.corners, layout.sizes, strict=True)
-            ]
-            routes = [
-                (
-                    r.net,
-                    r.source,
-                    r.target,
-                    round(r.leaves_at, 4),
-                    round(r.arrives_at, 4),
-                    [_r(c) for p in r.points for c in p],
-                )
-                for r in layout.routes
-            ]
+            places = zip(layout.corners, layout.sizes, strict=True)
+            boxes = [(*map(_r, corner), *map(_r, size)) for corner, size in places]
+            routes = list(map(_route, layout.routes))
             self.layouts.append({"w": _r(layout.width), "h": _r(layout.height), "boxes": boxes, "routes": routes})
         return self.layout_ids[layout]
+
+
+def _route(r: Route) -> tuple[object, ...]:
+    points = [_r(c) for point in r.points for c in point]
+    return r.net, r.source, r.target, round(r.leaves_at, 4), round(r.arrives_at, 4), points
 
 
 def _r(value: float) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from ortconv.ir.graph import Value
 from ortconv.report.labels import FONT, SMALL, text_width
 from ortconv.report.layout import Layout, Point
 from ortconv.report.outline import ACCELERATOR, CPU, INPUT, MIXED, OUTPUT, PORT, Box, Part
@@ -70,14 +69,15 @@ _MARKER = (
 DEFS = f"<defs>{_MARKER.format('head')}{_MARKER.format('copy-head')}</defs>"
 
 EDGE = 20.0
+COPY = "copy"
 LABEL_EVERY = 1200.0
 """A tall area repeats its label."""
 LEGEND = (
     (ACCELERATOR, "runs on the accelerator, kept as it is"),
     (CPU, "left to the CPU, open to its optimizations"),
     (INPUT, "input or output of the model"),
+    (COPY, "tensor copied between CPU and accelerator"),
 )
-COPIED = "tensor copied between CPU and accelerator"
 
 
 def drawing(scene: Scene, *, dark: bool = False) -> str:
@@ -120,8 +120,9 @@ def _inside(scene: Scene, part: Part, layouts: dict[Part, Layout], left: float, 
     inside, layout = scene.insides[part], layouts[part]
     for route in layout.routes:
         line = [(x + left, y + top) for x, y in layout.line(route)]
-        copy = inside.is_copy(route.source, route.target)
-        yield line_svg(line, tensor(inside.values[route.net]), copy=copy, head=inside.part(route.target) not in layouts)
+        copy, value = inside.is_copy(route.source, route.target), inside.values[route.net]
+        head = inside.part(route.target) not in layouts
+        yield line_svg(line, f"{value.name}: {value.type}", copy=copy, head=head)
     for i, (box, (x, y), (w, h)) in enumerate(zip(inside.boxes, layout.corners, layout.sizes, strict=True)):
         inner = inside.part(i)
         if inner is None or inner not in layouts:
@@ -142,12 +143,12 @@ def _area(scene: Scene, part: Part, layouts: dict[Part, Layout], width: float, h
         place = f'transform="translate(17 {num(height * (i + 0.5) / labels)}) rotate(-90)"'
         yield f'<text class="label {kind}" {place}>{escape(clean(part.box.lines[0]))}</text>'
     left, top = GUTTER, (height - layout.height) / 2
-    for start, end in stubs(inside, layout, left, top, width, height):
+    for start, end in _stubs(inside, layout, left, top, width, height):
         yield line_svg([start, end], "", copy=part.partition is not None, head=False)
     yield from _inside(scene, part, layouts, left, top)
 
 
-def stubs(
+def _stubs(
     inside: Inside, layout: Layout, left: float, top: float, width: float, height: float
 ) -> Iterator[tuple[Point, Point]]:
     """The lines between the border of an open group and its ports."""
@@ -159,11 +160,6 @@ def stubs(
         yield (x + left + w / 2, y + top + h), (share * width, height)
 
 
-def tensor(value: Value) -> str:
-    """The name and type of a line's value."""
-    return f"{value.name}: {value.type}"
-
-
 def _legend(scene: Scene) -> tuple[str, float, float]:
     head = "" if scene.partitioning is None else headline(scene.partitioning)
     start = 'style="text-anchor:start"'
@@ -171,15 +167,13 @@ def _legend(scene: Scene) -> tuple[str, float, float]:
     widest = text_width(head, FONT)
     y = EDGE + 24.0
     for kind, text in LEGEND:
-        parts.append(
-            f'<rect class="box {kind}" x="{num(EDGE)}" y="{num(y)}" width="22" height="13" rx="{_radius(kind)}"/>'
-        )
+        place = f'x="{num(EDGE)}" y="{num(y)}" width="22" height="13" rx="{_radius(kind)}"'
+        line = f'<path class="line copy" d="M{num(EDGE)} {num(y + 6)}h22"/>'
+        parts.append(line if kind == COPY else f'<rect class="box {kind}" {place}/>')
         parts.append(f'<text class="small" x="{num(EDGE + 30)}" y="{num(y + 10)}" {start}>{text}</text>')
         widest = max(widest, 30 + text_width(text, SMALL))
         y += 19
-    parts.append(f'<path class="line copy" d="M{num(EDGE)} {num(y + 6)}h22"/>')
-    parts.append(f'<text class="small" x="{num(EDGE + 30)}" y="{num(y + 10)}" {start}>{COPIED}</text>')
-    return "".join(parts), max(widest, 30 + text_width(COPIED, SMALL)), y + 19
+    return "".join(parts), widest, y
 
 
 def _radius(kind: str) -> str:

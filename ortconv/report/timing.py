@@ -57,25 +57,11 @@ def timings(path: Path, found: PhoneTrace, *, detail: bool) -> Timings:
 
 
 def _run(run: Run, detail: bool) -> TimedRun:
-    return TimedRun(
-        run.name,
-        executions(run.trace),
-        run.unfinished,
-        _times(run.trace, self_times=False),
-        _times(run.trace, self_times=True),
-        _each(run.benchmark, self_times=False),
-        _each(run.benchmark, self_times=True),
-        _marks(run.trace) if detail else None,
-    )
-
-
-def _times(trace: Trace, *, self_times: bool) -> Times:
-    return {layer: dict(row) for layer, row in summary(trace, self_times).items()}
-
-
-def _each(trace: Trace, *, self_times: bool) -> Times:
-    rows = per_execution(summary(trace, self_times), executions(trace))
-    return {layer: dict(row) for layer, row in rows.items()}
+    overall = [summary(run.trace, self_times) for self_times in (False, True)]
+    each = [per_execution(summary(run.benchmark, own), executions(run.benchmark)) for own in (False, True)]
+    rows = [{layer: dict(row) for layer, row in found.items()} for found in (*overall, *each)]
+    marks = _marks(run.trace) if detail else None
+    return TimedRun(run.name, executions(run.trace), run.unfinished, rows[0], rows[1], rows[2], rows[3], marks)
 
 
 def _marks(trace: Trace) -> list[TimedMark]:

@@ -202,7 +202,7 @@ class LocalPool(Executor):
             failure = InternalError(f"the workers cannot be managed: {error!r}")
             failure.__cause__ = error
         finally:
-            self._take_back()
+            self._requeue()
             self._give_up(failure)
 
     def _serve(self) -> None:
@@ -214,7 +214,7 @@ class LocalPool(Executor):
                     self._step(starter)
                 return
             except ServerDiedError:
-                self._take_back()
+                self._requeue()
             finally:
                 starter.close()
 
@@ -234,7 +234,7 @@ class LocalPool(Executor):
             return not self._is_aborted and any(w.future is not None for w in self._workers)
         return True
 
-    def _take_back(self) -> None:
+    def _requeue(self) -> None:
         """Put the tasks of the workers back into the queue after their server died."""
         for worker in self._workers:
             worker.channel.close()
@@ -244,22 +244,23 @@ class LocalPool(Executor):
 
     def _step(self, starter: Starter) -> None:
         """Hand waiting tasks to idle workers, and receive the next messages."""
-        while self._waiting and (worker := self._free(starter)) is not None:
-            self._give(worker, starter)
+        while self._waiting and (worker := self._idle(starter)) is not None:
+            self._send(worker, starter)
         workers: dict[object, Worker] = {worker.channel: worker for worker in self._workers}
         for ready in wait([self._awake, *(worker.channel for worker in self._workers)]):
             if ready is self._awake:
                 self._awake.recv_bytes()
             else:  # on Windows a PipeConnection, which is no Connection
-                self._take(workers[ready], starter)
+                self._receive(workers[ready], starter)
 
-    def _free(self, starter: Starter) -> Worker | None:
-        free = next((worker for worker in self._workers if worker.future is None), None)
-        if free is None and len(self._workers) < self.jobs:
-            self._workers.append(free := starter.start())
-        return free
+    def _idle(self, starter: Starter) -> Worker | None:
+        """A worker without a task; it is started if there are fewer than `jobs`."""
+        idle = next((worker for worker in self._workers if worker.future is None), None)
+        if idle is None and len(self._workers) < self.jobs:
+            self._workers.append(idle := starter.start())
+        return idle
 
-    def _give(self, worker: Worker, starter: Starter) -> None:
+    def _send(self, worker: Worker, starter: Starter) -> None:
         task, future = self._waiting.popleft()
         if not (future.running() or future.set_running_or_notify_cancel()):
             return
@@ -274,22 +275,24 @@ class LocalPool(Executor):
             worker.task, worker.future, worker.since = task, future, time.monotonic()
             worker.activity = None
 
-    def _take(self, worker: Worker, starter: Starter) -> None:
+    def _receive(self, worker: Worker, starter: Starter) -> None:
         try:
             message = worker.channel.recv()
         except Exception:  # the channel ends with the worker, perhaps within a message
-            self._bury(worker, starter)
+            self._on_death(worker, starter)
             return
         if isinstance(message, Activity):
             worker.activity = message
         elif isinstance(message, Done) and worker.future is not None:
             future, worker.task, worker.future = worker.future, None, None
-            if message.worn:
-                self._remove(worker, starter)
-            if message.error is None:
-                future.set_result(message.value)
-            else:
-                future.set_exception(message.error)
+            try:
+                if message.worn:
+                    self._remove(worker, starter)
+            finally:  # even if the server is found dead
+                if message.error is None:
+                    future.set_result(message.value)
+                else:
+                    future.set_exception(message.error)
 
     def _remove(self, worker: Worker, starter: Starter) -> int:
         worker.channel.close()
@@ -297,7 +300,7 @@ class LocalPool(Executor):
         self._workers.remove(worker)
         return code
 
-    def _bury(self, worker: Worker, starter: Starter) -> None:
+    def _on_death(self, worker: Worker, starter: Starter) -> None:
         """Fail the task of a worker that died. If a risky call killed it, start the task again without that call."""
         death = Death(self._remove(worker, starter), worker.activity or Activity())
         task, future = worker.task, worker.future

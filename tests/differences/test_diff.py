@@ -14,6 +14,8 @@ from onnx import helper, numpy_helper
 import ortconv
 from ortconv.cli import main
 from ortconv.errors import UsageError
+from ortconv.models import load
+from ortconv.ortformat.writer import write
 from tests.conftest import SAMPLES
 from tests.differences.scrambled import scrambled
 from tests.optimizer import golden
@@ -420,6 +422,17 @@ def test_a_stamp_gives_the_options(converted: Callable[..., Path]) -> None:
     assert replay is not None
     assert replay.ends_at_b
     assert replay.options == ["--target-platform=arm", "--disable-pass=ConvActivationFusion"]
+
+
+@pytest.mark.parametrize("stamp", ['{"options": [1]}', '{"options": {"a": 1}}', "[" * 200_000, "no JSON"])
+def test_a_damaged_stamp_is_none(stamp: str, converted: Callable[..., Path]) -> None:
+    file = converted("loop_accumulate", optimization_level="basic")
+    model = load(file)
+    model.metadata["ortconv"] = stamp
+    write(model, file)
+    replay = ortconv.diff(SAMPLES / "mnist.onnx", file).replay
+    assert replay is not None
+    assert replay.options == []
 
 
 def test_a_rewrite_names_the_nodes_that_it_removed_and_made(converted: Callable[..., Path]) -> None:

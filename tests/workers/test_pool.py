@@ -16,7 +16,7 @@ import pytest
 
 from ortconv.errors import CrashError, InternalError, LimitError, OrtconvError, UsageError
 from ortconv.watch import ProcessLimits
-from ortconv.workers.pool import ForkServer, LocalPool, ServerDiedError, Spawner, Starter
+from ortconv.workers.pool import ForkServer, LocalPool, ServerDiedError, Spawner, Starter, Worker
 
 
 class SpawningPool(LocalPool):
@@ -156,6 +156,21 @@ def test_a_server_that_dies_before_it_reads_a_request_is_found_dead() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no server of workers")
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no server of workers")
+def test_a_result_outlives_the_server() -> None:
+    """The server dies after the last call of a worker, and before it reports the end of that worker."""
+
+    class Dying(ForkServer):
+        def exit_code(self, worker: Worker) -> int:
+            raise ServerDiedError
+
+    class DyingPool(LocalPool):
+        starter = Dying
+
+    with DyingPool(1, fresh=True) as pool:
+        assert pool.submit(calls.identity, 3).result(20)[0] == 3
+
+
 def test_a_server_that_cannot_start_fails_all_calls() -> None:
     """Also those that are submitted later: a batch reports each model."""
     pool = LocalPool(1, warm=["os:abort"])
