@@ -287,6 +287,19 @@ def disable_telemetry() -> None:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
+@contextmanager
+def products_in(count: int) -> Iterator[None]:
+    """Set the number of threads of numpy's OpenBLAS, which computes matrix products. Other BLAS libraries are not changed."""
+    changed = [(change, was) for change, ask in openblas() if (was := ask()) != count]
+    for change, _ in changed:
+        change(count)
+    try:
+        yield
+    finally:
+        for change, was in changed:
+            change(was)
+
+
 @cache
 def openblas() -> list[tuple[Callable[[int], Any], Callable[[], int]]]:
     """The functions of numpy's OpenBLAS that set and get the number of threads."""

@@ -9,9 +9,8 @@ from ortconv.errors import UsageError
 from ortconv.executor.guard import guarded
 from ortconv.executor.kernels.evaluate import objection
 from ortconv.executor.plan import Plan, Watch
-from ortconv.executor.replay.threads import products_in
 from ortconv.ir.graph import Node
-from ortconv.process import keep_freed_memory
+from ortconv.process import keep_freed_memory, products_in
 from ortconv.runtime.backend import Program, Region, TimedStep
 
 

@@ -16,7 +16,7 @@ from ortconv.compare.measure import Measure, measure
 from ortconv.compare.tolerance import Allowance
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.runtime.backend import Backend, claims, reference_of, with_fallbacks
+from ortconv.runtime.backend import Backend, claims, reference_of, resolve
 from ortconv.runtime.placement import last_uses, observed, pieces, place, split
 from ortconv.runtime.session import check_feeds
 
@@ -115,7 +115,7 @@ def stream(
     Nodes on numpy run on `numpy:reference`. A group that a backend claims runs as a whole, several times if its values do not fit
     in memory together. A value that the backend never computes, because it fuses operators, is None.
     """
-    found = {b.name: reference_of(b) for b in with_fallbacks(backends)}
+    found = {b.name: reference_of(b) for b in resolve(backends)}
     regions = split(graph, place(graph, list(found.values())), custom_op_library=custom_op_library)
     steps = [
         (found[name], piece)

@@ -117,16 +117,12 @@ class _Wide:
 
 
 def _added(
-    graph: Graph,
-    node: Node,
-    take: Callable[[Value], Value],
-    types: Sequence[ValueType | None],
-    attrs: Mapping[str, Attribute],
+    to: Graph, node: Node, get: Callable[[Value], Value], types: Sequence[ValueType | None], attrs: dict[str, Attribute]
 ) -> list[tuple[Value, Value]]:
     """Add a copy of a node to a graph. Returns pairs of an output of the node and the output of the copy."""
-    inputs = [None if v is None else take(v) for v in node.inputs]
+    inputs = [None if v is None else get(v) for v in node.inputs]
     names = [None if v is None else v.name for v in node.outputs]
-    new = graph.add_node(node.op, inputs, names, attrs, domain=node.domain, name=node.name, types=types)
+    new = to.add_node(node.op, inputs, names, attrs, domain=node.domain, name=node.name, types=types)
     made = zip(node.outputs, new.outputs, strict=True)
     return [(old, value) for old, value in made if old is not None and value is not None]
 

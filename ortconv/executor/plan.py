@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import BackendError
-from ortconv.executor.constants import Constants
+from ortconv.executor.constants import Constants, shape_dataflow
 from ortconv.executor.fusion.group import Constant, Scope
 from ortconv.executor.fusion.int8_patterns import is_of_weights
 from ortconv.executor.fusion.table import FLOAT, QUANTIZED, fuse
@@ -21,10 +21,9 @@ from ortconv.executor.kernels.evaluate import kernel_of
 from ortconv.executor.kernels.registry import Kernel
 from ortconv.executor.replay.recorder import ABSENT, Recording, Step
 from ortconv.executor.replay.work import ChangedError, Function, Recordable, or_else, with_inner
-from ortconv.executor.shape_dataflow import shape_dataflow
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import DType, TensorType, ValueType
+from ortconv.ir.types import DType, ValueType
 from ortconv.process import return_freed_memory, without_collections
 from ortconv.runtime.backend import TimedStep
 from ortconv.runtime.deadline import watched
@@ -84,7 +83,8 @@ class Plan:
         self._following = {index for index, (*_, node) in enumerate(bound) if node in following}
         self._remembered: dict[Any, tuple[list[Any], list[Step]]] = {}
         self._recordings: dict[Any, Recording | None] = {}
-        self._records = records and not reference and all(map(_lies_in_memory, _made(nodes)))
+        lie_in_memory = (v.dtype not in (None, DType.STRING, DType.UNDEFINED) for v in _made(nodes))
+        self._records = records and not reference and all(lie_in_memory)
 
     def _bound(self, scope: Scope) -> list[_Bound]:
         self._together = {node: group.nodes for node, group in scope.groups.items()}
@@ -261,14 +261,10 @@ def _folded(
     late = {node for node in folding if is_of_weights(node)}
     left = [n for n in nodes if n in late or n not in folding or not fold(n)]
     scope = Scope(left, constants, partial(bind, align=constants.align), live_out)
-    fuse(scope, QUANTIZED if fuses else ())
+    fuse(scope, QUANTIZED if fuses else {})
     scope.narrow([n for n in left if n in scope.claimed or n not in late or not fold(n)])
-    fuse(scope, FLOAT if fuses else ())
+    fuse(scope, FLOAT if fuses else {})
     return scope
-
-
-def _lies_in_memory(value: Value) -> bool:
-    return isinstance(value.type, TensorType) and value.type.dtype not in (DType.STRING, DType.UNDEFINED)
 
 
 def _last_uses(bound: Sequence[_Bound], lasting: Iterable[Value]) -> dict[Value, int]:

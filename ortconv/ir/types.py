@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,7 @@ class DType(IntEnum):
         return self in _FLOATS
 
     @classmethod
+    @lru_cache(maxsize=256)
     def of(cls, dtype: np.dtype[Any] | type | str) -> DType:
         """The element type of a numpy dtype, STRING for str and object. Raises KeyError if ONNX has none."""
         dtype = np.dtype(dtype)

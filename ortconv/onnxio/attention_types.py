@@ -76,7 +76,8 @@ def _present(node: Node, past_slot: int, alone: Shape) -> Shape:
         return alone
     if past is None or len(past) != 4:
         return (*alone[:2], None, alone[3])
-    if node.attr("past_present_share_buffer", 0):
+    has_length = node.op == "MultiHeadAttention" and node.input(8) is not None
+    if has_length or node.attr("past_present_share_buffer", 0):
         return past
     return (*past[:2], plus(past[2], alone[2]), past[3])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ortconv.errors import UnsupportedError, UsageError, nearest
-from ortconv.executor.shape_dataflow import shape_dataflow
+from ortconv.executor.constants import shape_dataflow
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import Array

@@ -170,7 +170,7 @@ def get_backend(name: str) -> Backend:
     return backend
 
 
-def with_fallbacks(backends: str | Backend | Sequence[str | Backend]) -> tuple[Backend, ...]:
+def resolve(backends: str | Backend | Sequence[str | Backend]) -> tuple[Backend, ...]:
     """One backend or several, given by name or as objects, and the fallbacks of those that claim groups. UsageError for none."""
     several = (backends,) if isinstance(backends, str) or not isinstance(backends, Sequence) else backends
     found = [get_backend(b) if isinstance(b, str) else b for b in several]

@@ -6,7 +6,6 @@ import os
 import reprlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -22,16 +21,7 @@ from ortconv.ir.tensor import dense
 from ortconv.ir.types import DType, TensorType
 from ortconv.models import ModelSource, load
 from ortconv.public import public
-from ortconv.runtime.backend import (
-    Backend,
-    Closeable,
-    Profiled,
-    Program,
-    Region,
-    TimedStep,
-    reference_of,
-    with_fallbacks,
-)
+from ortconv.runtime.backend import Backend, Closeable, Profiled, Program, Region, TimedStep, reference_of, resolve
 from ortconv.runtime.placement import last_uses, place, split
 from ortconv.wording import listed
 
@@ -85,8 +75,11 @@ class Session:
         self.model = model if isinstance(model, Model) else load(model, only_to_run=True)
         self._file = _named_file(model)
         self._graph = self.model.graph
-        self.backends = with_fallbacks(backends)
-        _check_threads(threads)
+        self.backends = resolve(backends)
+        if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
+            raise UsageError(
+                f"a session needs at least one thread and at most {MOST_THREADS}, not {reprlib.repr(threads)}"
+            )
         self.kept = _kept(self._graph, (keep,) if isinstance(keep, str) else keep)
         self.plan = place(self._graph, self.backends)
         self.regions = tuple(split(self._graph, self.plan, (), self._file, library, threads))
@@ -242,11 +235,6 @@ class _Sequence:
                 program.close()
 
 
-def _check_threads(threads: object) -> None:
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
-        raise UsageError(f"a session needs at least one thread and at most {MOST_THREADS}, not {reprlib.repr(threads)}")
-
-
 def _named_file(model: ModelSource | Model) -> Path | None:
     """The file of a model if its suffix is one that onnxruntime recognizes, so that onnxruntime can open it itself."""
     path = Path(model) if isinstance(model, str | os.PathLike) else None
@@ -285,7 +273,7 @@ def check_type(value: Value, given: np.dtype[Any], dims: tuple[int, ...]) -> DTy
     if not isinstance(wanted, TensorType):
         return None
     try:
-        dtype = _element_type(given)
+        dtype = DType.of(given)
     except KeyError:
         raise UsageError(f"input '{value.name}': numpy type {given} does not exist in ONNX") from None
     if dtype is not wanted.dtype or not _fits(dims, wanted.shape):
@@ -299,9 +287,6 @@ def _fits(dims: Sequence[int], shape: Sequence[int | str | None] | None) -> bool
     if shape is None:
         return True
     return len(shape) == len(dims) and all(not isinstance(d, int) or d == n for d, n in zip(shape, dims))
-
-
-_element_type = lru_cache(maxsize=64)(DType.of)
 
 
 def _kept(graph: Graph, names: Collection[str]) -> tuple[Value, ...]:

@@ -154,7 +154,15 @@ def multi_head_attention(d: Draw) -> Case:
     inputs.append(None if mask is None or past else mask.astype(np.int32))
     inputs.append(d.optional(d.floats((d.pick(1, batch), d.pick(1, heads), queries, total)), 0.4))
     if past:
-        inputs += [d.floats((batch, heads, past, size)), d.floats((batch, heads, past, size))]
+        room = d.number(0, 3) if d.chance(0.3) else None
+        length = past if room is None else total + room
+        inputs += [d.floats((batch, heads, length, size)), d.floats((batch, heads, length, size))]
+        if room is not None:
+            beams = d.rng.integers(0, batch, (1, batch, length)).astype(np.int32)
+            inputs += [
+                np.array([past], np.int32),
+                d.optional(beams) if inputs[5] is None or len(inputs[5]) == 1 else None,
+            ]
     attributes = {"num_heads": heads, "unidirectional": d.pick(0, 1)}
     if d.chance(0.3):
         attributes["scale"] = 0.3

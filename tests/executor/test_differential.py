@@ -6,9 +6,11 @@ A few cases of each by default; `--differential 200` draws that many. onnxruntim
 
 import zlib
 
+import contrib_cases
 import float_cases
 import ml_dtypes
 import numpy as np
+import onnxruntime
 import pytest
 import quantized_cases
 from draw import Draw, Tolerance
@@ -19,7 +21,7 @@ from ortconv.executor.kernels import registry
 from tests import unoptimized
 from tests.batches import batched
 
-OPERATORS = float_cases.OPERATORS | quantized_cases.OPERATORS
+OPERATORS = float_cases.OPERATORS | quantized_cases.OPERATORS | contrib_cases.OPERATORS
 FEW = 8
 
 
@@ -59,8 +61,8 @@ def test_integers_may_differ_only_where_a_reason_is_given():
         assert bool(operator.tolerance.integer) == bool(operator.why)
 
 
-WITHOUT_KERNEL = {"BiasSoftmax", "NhwcFusedConv"}
-"""onnxruntime runs these on no CPU in float32."""
+WITHOUT_KERNEL = {"BiasSoftmax", "NhwcFusedConv", "SparseAttention"}
+"""onnxruntime runs these on no CPU in float32, or only if the caller binds outputs to the memory of inputs."""
 
 
 def test_every_kernel_of_com_microsoft_is_drawn():
@@ -111,3 +113,56 @@ def test_fused_convolution_of_channels_last():
     x, z = (np.ascontiguousarray(np.moveaxis(v, 1, -1)) for v in (x, z))
     got = run_kernel("NhwcFusedConv", [x, w, b, z], attributes, domain="com.microsoft")[0]
     assert_within(got, np.moveaxis(want, 1, -1), Tolerance(1e-4, 1e-4))
+
+
+@pytest.mark.parametrize(("batch", "length", "past"), [(1, 40, 0), (1, 1, 33), (2, 20, 0), (2, 1, 50)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_attention_to_blocks(batch, length, past, packed):
+    d, heads, shared, size, most, block = Draw([batch, length, packed]), 4, 2, 16, 64, 16
+    mask = np.tril(d.rng.random((2, 4, 4)) < 0.5) | np.eye(4, dtype=bool)
+    columns = [np.nonzero(m)[1] for m in mask]
+    rows = [[0, *np.cumsum(m.sum(axis=1))] for m in mask]
+    width = max(map(len, columns))
+    q, k, v = (d.floats((batch, length, n * size)) for n in (heads, shared, shared))
+    cache = [d.floats((batch, shared, most, size)) for _ in range(2)]
+    total = past + length
+    inputs = [
+        *([np.concatenate([q, k, v], axis=2), None, None] if packed else [q, k, v]), *cache, np.array(rows, np.int32),
+        np.array([np.pad(c, (0, width - len(c)), constant_values=-1) for c in columns], np.int32),
+        np.array([total], np.int32), np.full(batch, total, np.int32), *(d.floats((most, size // 2)) for _ in range(2)),
+    ]  # fmt: skip
+    attributes = {"num_heads": heads, "kv_num_heads": shared, "sparse_block_size": block, "do_rotary": 1}
+    got = run_kernel("SparseAttention", inputs, attributes, domain="com.microsoft", n_outputs=3)
+    want = in_shared_memory("SparseAttention", inputs, attributes, {3: 1, 4: 2})
+    for g, w in zip(got, want, strict=True):
+        assert_within(g, w, Tolerance())
+
+
+def in_shared_memory(op, inputs, attributes, shared):
+    """The outputs of onnxruntime for a node of com.microsoft, some of them in the memory of inputs."""
+    names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
+    outputs = [f"y{i}" for i in range(len(shared) + 1)]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, outputs, domain="com.microsoft", **attributes)],
+        "g",
+        [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+            for n, x in zip(names, inputs)
+            if n
+        ],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    session = unoptimized.session(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+    binding = session.io_binding()
+    values = {n: onnxruntime.OrtValue.ortvalue_from_numpy(x.copy()) for n, x in zip(names, inputs) if n}
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
+    for i, name in enumerate(outputs):
+        source = next((slot for slot, output in shared.items() if output == i), None)
+        if source is None:
+            binding.bind_output(name)
+        else:
+            binding.bind_ortvalue_output(name, values[names[source]])
+    session.run_with_iobinding(binding)
+    return binding.copy_outputs_to_cpu()

@@ -69,6 +69,7 @@ NODES = [
     ("MultiHeadAttention<num_heads = 2>", "q k v", Q, 1),
     ("MultiHeadAttention<num_heads = 2>", "q k v", Q, 3),
     ("MultiHeadAttention<num_heads = 2>", "q k v _ _ _ pk pv", f"{Q}, {PAST}", 3),
+    ("MultiHeadAttention<num_heads = 2>", "q k v _ _ _ pk pv l", f"{Q}, {PAST}, int32[1] l", 3),
     ("MultiHeadAttention<num_heads = 2>", "q k v", "float[2, 3, 16] q, float[2, 2, 5, 8] k, float[2, 2, 5, 8] v", 1),
     ("MultiHeadAttention<num_heads = 2>", "q", "float[2, 3, 2, 3, 8] q", 1),
     ("DecoderMaskedMultiHeadAttention<num_heads = 2>", "q k v _ _ pk pv l",

@@ -108,37 +108,36 @@ class Masking(NamedTuple):
 def attend(
     q: Array, k: Array, v: Array, mask_index: Array | None, bias: Array | None, scale: float, masking: Masking
 ) -> Array:
-    """softmax(q @ k^T * scale + mask + bias) @ v. A scale of 0 means 1 / sqrt(head size). Rows that contain only -inf
-    become NaN.
-    """
-    mask = microsoft_mask(mask_index, q.shape, k.shape[2], masking)
-    scores = np.matmul(q * q.dtype.type(scale or 1 / np.sqrt(q.shape[-1])), k.swapaxes(-1, -2))
-    for summand in (mask, bias):
-        scores = scores if summand is None else scores + summand
+    """softmax(masked scores) @ v. Rows that contain only -inf become NaN."""
+    scores = masked_scores(q, k, mask_index, bias, scale, masking)
     # In ONNX's own Attention, such a row becomes zero.
     unseen = (scores.max(axis=-1, keepdims=True, initial=-np.inf) == -np.inf) & (scores.shape[-1] > 0)
     return np.asarray(np.matmul(np.where(unseen, scores.dtype.type(np.nan), softmax_rows(scores)), v))
 
 
+def masked_scores(
+    q: Array, k: Array, mask_index: Array | None, bias: Array | None, scale: float, masking: Masking
+) -> Array:
+    """q @ k^T * scale + mask + bias. A scale of 0 means 1 / sqrt(head size)."""
+    mask = microsoft_mask(mask_index, q.shape, k.shape[2], masking)
+    scores = np.matmul(q * q.dtype.type(scale or 1 / np.sqrt(q.shape[-1])), k.swapaxes(-1, -2))
+    for summand in (mask, bias):
+        scores = scores if summand is None else scores + summand
+    return np.asarray(scores)
+
+
 def attend_in_blocks(
-    work: Work,
-    q: Array,
-    k: Array,
-    v: Array,
-    mask_index: Array | None,
-    bias: Array | None,
-    scale: float,
-    masking: Masking,
+    work: Work, q: Array, k: Array, v: Array, index: Array | None, bias: Array | None, scale: float, masking: Masking
 ) -> Array:
     """The same up to rounding."""
 
-    def masked(mask_index: Array | None) -> Array | None:
-        return microsoft_mask(mask_index, q.shape, k.shape[2], masking)
+    def masked(index: Array | None) -> Array | None:
+        return microsoft_mask(index, q.shape, k.shape[2], masking)
 
-    mask = masked(None) if mask_index is None else work.arranged(masked, mask_index)  # type: ignore[arg-type]
+    mask = masked(None) if index is None else work.arranged(masked, index)  # type: ignore[arg-type]
     summands = [x for x in (mask, bias) if x is not None]
     y = attended(work, q, k.swapaxes(-1, -2), v, scale or 1 / np.sqrt(q.shape[-1]), summands)
-    return work.call(attend, q, k, v, mask_index, bias, scale, masking) if y is None else y
+    return work.call(attend, q, k, v, index, bias, scale, masking) if y is None else y
 
 
 def microsoft_mask(mask: Array | None, shape: Sequence[int], keys: int, masking: Masking) -> Array | None:

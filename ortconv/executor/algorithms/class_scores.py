@@ -17,14 +17,9 @@ def logistic(x: Array) -> Array:
     return np.where(x < 0, 1 - v, v)
 
 
-def _softmax(x: Array) -> Array:
+def _softmax(x: Array, zeros_stay: bool = False) -> Array:
     e = np.exp(x - x.max(axis=1, keepdims=True, initial=-np.inf))
-    return np.asarray(e / e.sum(axis=1, keepdims=True))
-
-
-def _softmax_zero(x: Array) -> Array:
-    """Softmax over the scores that are not zero; zeros stay zero."""
-    e = np.where(np.abs(x) > 1e-7, np.exp(x - x.max(axis=1, keepdims=True, initial=-np.inf)), x.dtype.type(0))
+    e = np.where(np.abs(x) > 1e-7, e, x.dtype.type(0)) if zeros_stay else e
     return np.asarray(e / e.sum(axis=1, keepdims=True))
 
 
@@ -37,7 +32,7 @@ def _probit(x: Array) -> Array:
 
 
 _TRANSFORMS: dict[str, Any] = {
-    "NONE": lambda x: x, "SOFTMAX": _softmax, "LOGISTIC": logistic, "SOFTMAX_ZERO": _softmax_zero, "PROBIT": _probit,
+    "NONE": lambda x: x, "SOFTMAX": _softmax, "LOGISTIC": logistic, "SOFTMAX_ZERO": lambda x: _softmax(x, True), "PROBIT": _probit,
 }  # fmt: skip
 
 TRANSFORMS = tuple(_TRANSFORMS)

@@ -19,12 +19,7 @@ def prepared_matmul(operands: Sequence[Array | None], **_: Any) -> Function | No
 
 
 def prepared_gemm(
-    operands: Sequence[Array | None],
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,  # noqa: N803
-    transB: int = 0,  # noqa: N803
+    operands: Sequence[Array | None], *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0
 ) -> Function | None:
     """Gemm with constant weights."""
     w = _matrix(operands)

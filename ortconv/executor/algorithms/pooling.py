@@ -11,15 +11,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.blockwise import ones
 from ortconv.executor.algorithms.half_precision import is_native
-from ortconv.executor.algorithms.sliding_window import (
-    Place,
-    Window,
-    channels_first,
-    channels_last,
-    reached,
-    trimmed,
-    window,
-)
+from ortconv.executor.algorithms.sliding_window import Window, channels_first, channels_last, reached, trimmed, window
 from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 
@@ -98,7 +90,14 @@ def reduce_windows(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -
 
 
 def _reduce_axis(
-    work: Work, x: Array, axis: int, size: int, taps: Sequence[Place], ufunc: Any, identity: Any, is_last: bool
+    work: Work,
+    x: Array,
+    axis: int,
+    size: int,
+    taps: Sequence[tuple[slice, slice]],
+    ufunc: Any,
+    identity: Any,
+    is_last: bool,
 ) -> Array:
     """New memory, or a part of x if this axis is not the last one."""
     before = (slice(None),) * axis

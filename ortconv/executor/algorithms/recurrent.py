@@ -60,7 +60,7 @@ class Loop(NamedTuple):
 
 BACKWARDS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
-_ACTIVATIONS = {"RNN": ("tanh",), "GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh")}
+ACTIVATIONS = {"RNN": ("tanh",), "GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh")}
 
 
 def prepared(op: str) -> Callable[..., Function | None]:
@@ -104,7 +104,7 @@ def _loop_of(
     w, r, b = (*operands, None)[1:4]
     if w is None or r is None or w.dtype not in (np.float32, np.float64):
         return None
-    names = _ACTIVATIONS[op] * len(w)
+    names = ACTIVATIONS[op] * len(w)
     given = tuple(name.lower() for name in activations or names)[: len(names)]
     if given != names or clip or input_forget or (op == "GRU" and not linear_before_reset):
         return None

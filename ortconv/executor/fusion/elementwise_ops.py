@@ -127,10 +127,6 @@ def _hard_sigmoid(code: Code, x: Operand | None, alpha: float, beta: float) -> M
     return _clip(code, code.add(np.add, code.add(np.multiply, x, alpha), beta), 0.0, 1.0)
 
 
-def _hard_swish(code: Code, x: Operand | None) -> Made:
-    return code.add(np.multiply, x, _hard_sigmoid(code, x, 1 / 6, 0.5))
-
-
 def _leaky_relu(code: Code, x: Operand | None, alpha: float) -> Made:
     """x or x * alpha: the maximum of the two, or the minimum for a large alpha."""
     limited = np.maximum if alpha <= 1 else np.minimum
@@ -295,8 +291,9 @@ def _of_x(write: Callable[..., Made], **defaults: Any) -> Writer:
 
 _ACTIVATIONS: dict[str, tuple[Callable[..., Made], dict[str, float]]] = {
     "Relu": (_relu, {}), "Sigmoid": (_sigmoid, {}), "Tanh": (lambda code, x: code.add(np.tanh, x), {}),
-    "HardSwish": (_hard_swish, {}), "LeakyRelu": (_leaky_relu, {"alpha": 0.01}),
-    "HardSigmoid": (_hard_sigmoid, {"alpha": 0.2, "beta": 0.5}), "Clip": (_clip, {"low": -_INFINITY, "high": _INFINITY}),
+    "HardSwish": (lambda code, x: code.add(np.multiply, x, _hard_sigmoid(code, x, 1 / 6, 0.5)), {}),
+    "LeakyRelu": (_leaky_relu, {"alpha": 0.01}), "HardSigmoid": (_hard_sigmoid, {"alpha": 0.2, "beta": 0.5}),
+    "Clip": (_clip, {"low": -_INFINITY, "high": _INFINITY}),
 }  # fmt: skip
 """For each activation, what adds its instructions, and the defaults of its parameters."""
 

@@ -83,7 +83,8 @@ class BlockProgram:
         """The layout of a result like this array, for operands and constants by slot; None if they do not suit."""
         if not self._suits(like, values):
             return None
-        axes = tuple(range(like.ndim)) if self._in_rows else _axes_in_memory(like)
+        strides = np.empty_like(like).strides
+        axes = tuple(sorted(range(like.ndim), key=lambda axis: 0 if self._in_rows else -strides[axis]))
         row = 0 if self._in_rows else _repeated_row(like, axes[-1:], [v for _, v in values])
         return _Layout(like.shape, axes, row)
 
@@ -133,12 +134,6 @@ def _repeated_row(like: Array, last: Sequence[int], values: Sequence[Array]) -> 
     if any((1,) * (like.ndim - v.ndim) + v.shape != own for v in repeated):
         return 0
     return joint_row(size, like.size // size) or 0
-
-
-def _axes_in_memory(like: Array) -> tuple[int, ...]:
-    """The axes of memory for an array like this one, the outermost first."""
-    strides = np.empty_like(like).strides
-    return tuple(sorted(range(like.ndim), key=lambda axis: -strides[axis]))
 
 
 _Code = list[tuple[Callable[..., Any], Callable[[list[Any]], Any]]]

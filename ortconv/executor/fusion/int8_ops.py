@@ -75,7 +75,7 @@ def rounded(sums: Function, bias: Array | None, factor: Array, limits: Limits) -
     return recordable(run)
 
 
-def channels_last_form(function: Function) -> Function:
+def nhwc_form(function: Function) -> Function:
     """A function of a channels-first image as a function of a channels-last image, whose result is also channels-last."""
     return recordable(lambda work, x: np.moveaxis(work.call(function, np.moveaxis(x, -1, 1)), 1, -1))
 

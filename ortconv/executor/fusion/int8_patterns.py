@@ -11,14 +11,7 @@ from ortconv.executor.algorithms.conv import convolution
 from ortconv.executor.algorithms.gemm_exact import EXACT_SUM, INPUT_REACH, less_zero_point, one_sided
 from ortconv.executor.fusion.elementwise_ops import clip_bounds
 from ortconv.executor.fusion.group import Scope
-from ortconv.executor.fusion.int8_ops import (
-    Limits,
-    Quantization,
-    channels_last_form,
-    matrix_product,
-    qlinear_sum,
-    rounded,
-)
+from ortconv.executor.fusion.int8_ops import Limits, Quantization, matrix_product, nhwc_form, qlinear_sum, rounded
 from ortconv.executor.replay.numerics import f32
 from ortconv.executor.replay.work import Function
 from ortconv.ir.graph import Node, Value
@@ -222,4 +215,4 @@ def _product(node: Node, w: Array, bias: Array | None, factor: Array, limits: Li
     is_convolution = node.op in _CONVOLUTIONS
     sums = convolution(w, node.attr("group", 1), node.attrs, is_exact) if is_convolution else matrix_product(w.T)
     function = rounded(sums, None if bias is None else bias.reshape(along), factor.reshape(along), limits)
-    return channels_last_form(function) if node.attr("channels_last", 0) else function
+    return nhwc_form(function) if node.attr("channels_last", 0) else function

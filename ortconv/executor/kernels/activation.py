@@ -33,8 +33,10 @@ _FORMULAS: dict[str, Function] = {
     "Softsign": lambda x: x / (1 + np.abs(x)),
     "Affine": lambda x, *, alpha=1.0, beta=0.0: alpha * x + beta,
     "ScaledTanh": lambda x, *, alpha=1.0, beta=1.0: alpha * np.tanh(beta * x),
+    "Mish": lambda x: x * np.tanh(FORMULAS["Softplus"](x)),
+    "SwiGLU": lambda a, b, *, alpha=1.0: FORMULAS["Swish"](a, alpha=alpha) * b,
 }
-FORMULAS = {op: in_float32(formula) for op, formula in _FORMULAS.items()}
+FORMULAS: dict[str, Function] = {op: in_float32(formula) for op, formula in _FORMULAS.items()}
 table(FORMULAS)
 
 
@@ -43,29 +45,12 @@ def prelu(x: Array, slope: Array) -> Array:
     return np.where(x < 0, x * slope, x)
 
 
-@float_kernel("Selu", until=5)
-def selu_1(x: Array, *, alpha: float = 1.6732, gamma: float = 1.0507) -> Any:
-    return selu(x, alpha=alpha, gamma=gamma)
-
-
 @float_kernel("Selu", since=6)
 def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Any:
     return gamma * (FORMULAS["Elu"](x, alpha=alpha) + 0)  # a zero without a sign, as in onnxruntime
 
 
-@float_kernel("Mish")
-def mish(x: Array) -> Any:
-    return x * np.tanh(FORMULAS["Softplus"](x))
-
-
-@float_kernel("QuickGelu", domain=MICROSOFT)
-def quick_gelu(x: Array, *, alpha: float = 1.702) -> Any:
-    return FORMULAS["Swish"](x, alpha=alpha)
-
-
-@float_kernel("SwiGLU")
-def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> Any:
-    return FORMULAS["Swish"](a, alpha=alpha) * b
+table({"Selu": lambda x, *, alpha=1.6732, gamma=1.0507: selu(x, alpha=alpha, gamma=gamma)}, until=5)
 
 
 @float_kernel("Shrink")
@@ -82,14 +67,12 @@ def gelu(x: Array, *, approximate: str = "none") -> Array:
     return np.asarray(x / 2 * (1 + erf(x / math.sqrt(2))))
 
 
-@float_kernel("BiasGelu", domain=MICROSOFT)
-def bias_gelu(x: Array, bias: Array) -> Any:
-    return gelu(x + bias)
-
-
-@float_kernel("FastGelu", domain=MICROSOFT)
-def fast_gelu(x: Array, bias: Array | None = None) -> Any:
-    return gelu(x if bias is None else x + bias, approximate="tanh")
+_MICROSOFT: dict[str, Function] = {
+    "BiasGelu": lambda x, bias: gelu(x + bias),
+    "FastGelu": lambda x, bias=None: gelu(x if bias is None else x + bias, approximate="tanh"),
+    "QuickGelu": lambda x, *, alpha=1.702: FORMULAS["Swish"](x, alpha=alpha),
+}
+table({op: in_float32(formula) for op, formula in _MICROSOFT.items()}, domain=MICROSOFT)
 
 
 @kernel("Softmax", since=13)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -13,6 +13,7 @@ from ortconv.executor.algorithms.attention import (
     Masking,
     attend,
     attend_in_blocks,
+    masked_scores,
     merge_heads,
     softmax_rows,
     split_heads,
@@ -21,6 +22,7 @@ from ortconv.executor.algorithms.attention import (
 from ortconv.executor.algorithms.gemm import affine, prepared_matmul
 from ortconv.executor.algorithms.half_precision import compute_type, is_narrow, rounding, widen
 from ortconv.executor.kernels.activation import softmax
+from ortconv.executor.kernels.control import Body
 from ortconv.executor.kernels.registry import Function, float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
@@ -132,20 +134,50 @@ def multi_head_attention(
     attention_bias: Array | None = None,
     past_key: Array | None = None,
     past_value: Array | None = None,
+    past_sequence_length: Array | None = None,
+    cache_indirection: Array | None = None,
     *,
     num_heads: int,
     mask_filter_value: float = -10000.0,
     scale: float = 0.0,
     unidirectional: int = 0,
+    n_outputs: int = 1,
     attend: Function = attend,
 ) -> Any:
+    """The output, keys and values of the past and the present, and the scores before softmax."""
     q, k, v = _projected(widen(query), widen(key), widen(value), widen(bias), num_heads)
-    if past_key is not None and past_value is not None:
-        k, v = np.concatenate([widen(past_key), k], axis=2), np.concatenate([widen(past_value), v], axis=2)
-    past = 0 if past_key is None else past_key.shape[2]
-    masking = Masking(mask_filter_value, unidirectional, past)
-    y = attend(q, k, v, key_padding_mask, widen(attention_bias), scale, masking)
-    return tuple(found.astype(query.dtype, copy=False) for found in (merge_heads(y), k, v))
+    given = past_sequence_length, cache_indirection
+    (k, keys), (v, values) = (_with_past(widen(past), x, *given) for past, x in ((past_key, k), (past_value, v)))
+    past = 0 if past_key is None else past_key.shape[2] if given[0] is None else int(given[0].item())
+    others = (key_padding_mask, widen(attention_bias), scale, Masking(mask_filter_value, unidirectional, past))
+    scores = (masked_scores(q, k, *others),) if n_outputs > 3 else ()
+    found = (merge_heads(attend(q, k, v, *others)), keys, values, *scores)
+    return tuple(x.astype(query.dtype, copy=False) for x in found)
+
+
+@kernel("DecoderMaskedMultiHeadAttention", domain=MICROSOFT)
+def decoder_masked_multi_head_attention(
+    *operands: Any, output_qk: int = 0, past_present_share_buffer: int = 0, n_outputs: int = 1, **attributes: Any
+) -> Any:
+    """MultiHeadAttention of one query per batch entry, with its inputs in another order, and with the number of beams."""
+    q, k, v, mask, bias_of_scores, *past, _, beams, bias = (*operands, *(None,) * 8)[:11]
+    return multi_head_attention(q, k, v, bias, mask, bias_of_scores, *past, beams, n_outputs=n_outputs, **attributes)
+
+
+def _with_past(past: Array | None, x: Array, length: Array | None, beams: Array | None) -> tuple[Array, Array]:
+    """Past and new keys or values (B, heads, L, H), and the buffer that holds them for the next run. With a `length`, the buffer
+    is larger than the past; `beams` (batch, beams, L) then states from which beam each past token comes.
+    """
+    if past is None or length is None:
+        whole = x if past is None else np.concatenate([past, x], axis=2)
+        return whole, whole
+    (start,), buffer = length.reshape(-1).tolist(), past.copy()
+    buffer[:, :, start : start + x.shape[2]] = x
+    if beams is None or x.shape[2] > 1:
+        return buffer[:, :, : start + x.shape[2]], buffer
+    rows = np.arange(len(past)).reshape(*beams.shape[:2], 1)[:, :1] + beams[..., :start]
+    chosen = past[rows.reshape(len(past), start), :, np.arange(start)].swapaxes(1, 2)
+    return np.concatenate([chosen, x], axis=2), buffer
 
 
 def _projected(
@@ -292,9 +324,6 @@ def _weights(scores: Array, sink: Array | None, smooth: bool) -> Array:
     return softmax_rows(np.concatenate([scores, column], axis=2))[..., :-1]
 
 
-Body = Callable[..., tuple[Any, ...]]
-
-
 @kernel("FlexAttention", domain="ai.onnx.preview")
 def flex_attention(
     q: Array,
@@ -380,3 +409,48 @@ def rotated(heads: Array, cos: Array, sin: Array, interleaved: int) -> Array:
     y[..., first] = cos * heads[..., first] - sin * heads[..., second]
     y[..., second] = sin * heads[..., first] + cos * heads[..., second]
     return y
+
+
+@float_kernel("MRotaryEmbedding", domain=MICROSOFT)
+def m_rotary_embedding(
+    x: Array,
+    position_ids: Array,
+    cos_cache: Array,
+    sin_cache: Array,
+    *,
+    interleaved: int = 0,
+    mrope_layout: int = 0,
+    mrope_section: Sequence[int],
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Any:
+    """Each element of the caches belongs to one of three positions: sections one after another, or every third element."""
+    half = cos_cache.shape[-1]
+    which = np.repeat(np.arange(3), mrope_section)
+    if mrope_layout:
+        which = np.zeros(half, np.int64)
+        for i in (1, 2):
+            which[i : 3 * mrope_section[i] : 3] = i
+    cos, sin = (cache[position_ids][which, ..., np.arange(half)] for cache in (cos_cache, sin_cache))
+    cos, sin = (np.moveaxis(x, 0, -1) * np.float32(scale) for x in (cos, sin))
+    options = {"interleaved": interleaved, "num_heads": num_heads, "rotary_embedding_dim": rotary_embedding_dim}
+    return rotary_embedding(x, cos, sin, **options)
+
+
+@kernel("SparseAttention", domain=MICROSOFT)
+def sparse_attention(*operands: Any, num_heads: int, sparse_block_size: int, **attributes: Any) -> Any:
+    """GroupQueryAttention to blocks of keys, listed as rows of a sparse matrix. The caches keep what is beyond the keys."""
+    q, k, v, *past, row_ends, columns, total, totals, cos, sin = (*operands, None, None)[:11]
+    count, totals = row_ends.shape[1] - 1, totals.astype(np.int64)
+    seen = np.zeros((len(row_ends), count, count), bool)
+    for mask, ends, at in zip(seen, row_ends, columns):
+        mask[np.repeat(np.arange(count), np.diff(ends)), at[: ends[-1]]] = True
+    rows = np.maximum(totals - q.shape[1], 0)[:, None, None] + np.arange(q.shape[1])[:, None]
+    places = np.arange(past[0].shape[2])
+    blocks = seen[:, rows // sparse_block_size, places // sparse_block_size].swapaxes(0, 1)
+    bias = np.where(np.tile(blocks, (1, num_heads // len(seen), 1, 1)), np.float32(0), np.float32(-np.inf))
+    given = (q, k, v, *past, totals - 1, total, cos, sin, None, bias)
+    y, *present = group_query_attention(*given, num_heads=num_heads, **attributes)
+    beyond = places[:, None] >= totals[:, None, None, None]
+    return (y, *(np.where(beyond, old, new) for old, new in zip(past, present)))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import kernel, table
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
 
@@ -15,22 +14,17 @@ _FLOAT8 = frozenset({DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2,
 _PACKED = {DType.UINT4: 4, DType.INT4: 4, DType.UINT2: 2, DType.INT2: 2}
 
 
-_element_type = cache(DType.of)
-
-
 @kernel("Cast", since=6)
 def cast(x: Array, *, to: int, saturate: int = 1, round_mode: str = "up") -> Array:
     return convert(x, DType(to), bool(saturate), round_mode)
 
 
-@kernel("Cast", until=5)
-def cast_1(x: Array, *, to: str) -> Array:
-    return convert(x, DType[to.upper()])
+table({"Cast": lambda x, *, to: convert(x, DType[to.upper()])}, until=5)
 
 
-@kernel("CastLike")
-def cast_like(x: Array, target: Array, *, saturate: int = 1, round_mode: str = "up") -> Array:
-    return convert(x, _element_type(target.dtype), bool(saturate), round_mode)
+table({"CastLike": lambda x, target, *, saturate=1, round_mode="up": (
+    cast(x, to=DType.of(target.dtype), saturate=saturate, round_mode=round_mode)
+)})  # fmt: skip
 
 
 @kernel("BitCast")
@@ -44,7 +38,7 @@ def bit_cast(x: Array, *, to: int) -> Array:
 
 def convert(x: Array, to: DType, saturate: bool = True, round_mode: str = "up") -> Array:
     """The elements converted as by Cast. An array that already has the type is returned itself."""
-    source = _element_type(x.dtype)
+    source = DType.of(x.dtype)
     if source is to:
         return x
     if source is DType.STRING:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.steps import EndlessLoopError, counted
 from ortconv.executor.kernels.movement import integers, pieces
-from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.kernels.registry import kernel, table
 from ortconv.ir.tensor import Array
 
 Body = Callable[..., tuple[Any, ...]]
@@ -91,12 +91,8 @@ def scan(
     count = len(inputs) - num_scan_inputs
     sources = _scanned(inputs[count:], scan_input_axes, scan_input_directions)
     state, columns = _scan(body, inputs[:count], sources, n_outputs - count)
-    outputs = []
-    for j, values in enumerate(columns):
-        reverse = scan_output_directions and scan_output_directions[j]
-        axis = scan_output_axes[j] if scan_output_axes else 0
-        outputs.append(_stacked(values[::-1] if reverse else values, body, count + j, axis))
-    return (*state, *outputs)
+    places = zip(columns, scan_output_directions or [0] * len(columns), scan_output_axes or [0] * len(columns))
+    return (*state, *(_stacked(v[:: -1 if d else 1], body, count + j, axis) for j, (v, d, axis) in enumerate(places)))
 
 
 @kernel("Scan", until=8)
@@ -115,22 +111,15 @@ def scan_8(
     for i in range(batch):
         sources = _scanned([x[i, : steps[i]] for x in inputs[count:]], None, directions)
         state, columns = _scan(body, [x[i] for x in inputs[:count]], sources, n_outputs - count)
-        stacks = [_lengthened(_stacked(values, body, count + j), longest) for j, values in enumerate(columns)]
-        results.append([*state, *stacks])
+        stacks = [_stacked(values, body, count + j) for j, values in enumerate(columns)]
+        results.append([*state, *(np.pad(x, [(0, longest - len(x)), *[(0, 0)] * (x.ndim - 1)]) for x in stacks)])
     return tuple(np.stack(column) for column in _columns(results, n_outputs))
-
-
-def _lengthened(x: Array, length: int) -> Array:
-    return np.concatenate([x, np.zeros((length - len(x), *x.shape[1:]), x.dtype)])
 
 
 def _scanned(inputs: Sequence[Array], axes: Sequence[int] | None, directions: Sequence[int] | None) -> list[Array]:
     """The inputs with the scanned axis first and in scan order."""
-    out = []
-    for j, x in enumerate(inputs):
-        x = np.moveaxis(x, axes[j] if axes else 0, 0)
-        out.append(x[::-1] if directions and directions[j] else x)
-    return out
+    moved = [np.moveaxis(x, axes[j] if axes else 0, 0) for j, x in enumerate(inputs)]
+    return [x[::-1] if directions and directions[j] else x for j, x in enumerate(moved)]
 
 
 def _scan(
@@ -152,24 +141,15 @@ def sequence_map(sequence: list[Any], *additional: Any, body: Body, n_outputs: i
     return tuple(_columns(rows, n_outputs))
 
 
-@kernel("SequenceConstruct")
-def sequence_construct(*items: Any) -> list[Any]:
-    return list(items)
-
-
-@kernel("SequenceEmpty")
-def sequence_empty(*, dtype: int = 1) -> list[Any]:
-    return []
-
-
-@kernel("SequenceLength")
-def sequence_length(sequence: list[Any]) -> Array:
-    return np.array(len(sequence), dtype=np.int64)
-
-
-@kernel("SequenceAt")
-def sequence_at(sequence: list[Any], position: Array) -> Any:
-    return sequence[int(position.item())]
+table({
+    "SequenceConstruct": lambda *items: list(items),
+    "SequenceEmpty": lambda *, dtype=1: [],
+    "SequenceLength": lambda sequence: np.array(len(sequence), np.int64),
+    "SequenceAt": lambda sequence, position: sequence[int(position.item())],
+    "ConcatFromSequence": lambda sequence, *, axis, new_axis=0: (np.stack if new_axis else np.concatenate)(sequence, axis),
+    "Optional": lambda value=None, *, type=None: value,
+    "OptionalHasElement": lambda value=None: np.array(value is not None),
+})  # fmt: skip
 
 
 @kernel("SequenceInsert")
@@ -202,21 +182,6 @@ def split_to_sequence(x: Array, split: Array | None = None, *, axis: int = 0, ke
         return list(pieces(x, axis, integers(split)))
     chunk = int(split.item())
     return list(pieces(x, axis, [chunk] * counted(-(-size // chunk))))
-
-
-@kernel("ConcatFromSequence")
-def concat_from_sequence(sequence: list[Array], *, axis: int, new_axis: int = 0) -> Array:
-    return np.stack(sequence, axis=axis) if new_axis else np.concatenate(sequence, axis=axis)
-
-
-@kernel("Optional")
-def optional(value: Any = None, *, type: Any = None) -> Any:
-    return value
-
-
-@kernel("OptionalHasElement")
-def optional_has_element(value: Any = None) -> Array:
-    return np.array(value is not None)
 
 
 @kernel("OptionalGetElement")

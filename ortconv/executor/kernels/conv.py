@@ -124,6 +124,13 @@ def conv_transpose(
     return np.asarray(y if b is None else y + b.reshape(-1, *(1,) * rank))
 
 
+@float_kernel("ConvTransposeWithDynamicPads", domain=MICROSOFT)
+def conv_transpose_with_dynamic_pads(
+    x: Array, w: Array, pads: Array | None = None, b: Array | None = None, **geometry: Any
+) -> Any:
+    return conv_transpose(x, w, b, **geometry, pads=None if pads is None else pads.tolist())
+
+
 def _transposed_padding(
     size: Sequence[int], full: Sequence[int], output_shape: Sequence[int] | None, place: Geometry
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -10,7 +10,8 @@ import numpy as np
 
 from ortconv.executor.algorithms.half_precision import is_narrow, widen
 from ortconv.executor.kernels.movement import integers
-from ortconv.executor.kernels.registry import kernel, older
+from ortconv.executor.kernels.registry import Function, kernel, older, table
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -37,19 +38,18 @@ def constant_of_shape(shape: Array, *, value: Array | None = None) -> Array:
     return np.full(integers(shape), value.reshape(-1)[0], dtype=value.dtype)
 
 
-@kernel("Shape")
-def shape_of(x: Array, *, start: int = 0, end: int | None = None) -> Array:
-    return np.array(x.shape[start:end], dtype=np.int64)
-
-
-@kernel("Size")
-def size(x: Array) -> Array:
-    return np.array(x.size, dtype=np.int64)
+table({
+    "Shape": lambda x, *, start=0, end=None: np.array(x.shape[start:end], np.int64),
+    "EyeLike": lambda x, *, dtype=None, k=0: np.eye(len(x), x.shape[1], k, DType(dtype).numpy if dtype else x.dtype),
+    "Size": lambda x: np.array(x.size, np.int64),
+})  # fmt: skip
 
 
 @kernel("Range")
-def range_(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Array:
+@kernel("Range", domain=MICROSOFT)
+def range_(start: Array, limit: Array, delta: Array | None = None, *, stash_type: int = 1) -> Array:
     dtype = start.dtype
+    delta = np.ones((), dtype) if delta is None else delta
     if dtype.kind in "iu":
         count = -((int(start.item()) - int(limit.item())) // int(delta.item()))
     else:
@@ -60,12 +60,6 @@ def range_(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> 
     return np.asarray(origin + steps * step).astype(dtype, copy=False)
 
 
-@kernel("EyeLike")
-def eye_like(x: Array, *, dtype: int | None = None, k: int = 0) -> Array:
-    rows, columns = x.shape
-    return np.eye(rows, columns, k, dtype=x.dtype if dtype is None else DType(dtype).numpy)
-
-
 @kernel("Dropout", until=6)
 def dropout_1(x: Array, *, ratio: float = 0.5, is_test: int = 0) -> tuple[Array, Array]:
     if is_test:
@@ -74,9 +68,7 @@ def dropout_1(x: Array, *, ratio: float = 0.5, is_test: int = 0) -> tuple[Array,
     return out, mask.astype(x.dtype)
 
 
-@kernel("Dropout", since=7, until=9)
-def dropout_7(x: Array, *, ratio: float = 0.5) -> tuple[Array, Array]:
-    return x, _all(x.shape, x.dtype)
+table({"Dropout": lambda x, *, ratio=0.5: (x, _all(x.shape, x.dtype))}, since=7, until=9)
 
 
 @kernel("Dropout", since=12)
@@ -123,14 +115,12 @@ def random_uniform(
     return np.asarray(generator(seed).uniform(low, high, shape)).astype(DType(dtype).numpy)
 
 
-@kernel("RandomNormalLike")
-def random_normal_like(x: Array, *, dtype: int | None = None, **parameters: Any) -> Any:
-    return random_normal(shape=x.shape, dtype=dtype or DType.of(x.dtype), **parameters)
+def _like(create: Function) -> Function:
+    """By default with the type of the first input."""
+    return lambda x, *, dtype=None, **given: create(shape=x.shape, dtype=dtype or DType.of(x.dtype), **given)
 
 
-@kernel("RandomUniformLike")
-def random_uniform_like(x: Array, *, dtype: int | None = None, **parameters: Any) -> Any:
-    return random_uniform(shape=x.shape, dtype=dtype or DType.of(x.dtype), **parameters)
+table({"RandomNormalLike": _like(random_normal), "RandomUniformLike": _like(random_uniform)})
 
 
 @kernel("Bernoulli")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ortconv.executor.algorithms.half_precision import widen
 from ortconv.executor.algorithms.steps import counted
-from ortconv.executor.kernels.registry import float_kernel, kernel
+from ortconv.executor.kernels.registry import float_kernel, kernel, table
 from ortconv.ir.tensor import Array
 
 
@@ -102,11 +102,6 @@ def _best_first(candidates: Array, score: Array, count: int) -> Iterator[Array]:
     yield candidates[np.argsort(-score, kind="stable")]
 
 
-@kernel("RoiAlign", until=10)
-def roi_align_10(x: Array, rois: Array, batch_indices: Array, **attributes: Any) -> Any:
-    return roi_align(x, rois, batch_indices, coordinate_transformation_mode="output_half_pixel", **attributes)
-
-
 @kernel("RoiAlign", since=16)
 def roi_align(
     x: Array,
@@ -133,6 +128,10 @@ def roi_align(
         out[i] = _pooled(images[batch_indices[i]], rows, columns, mode)
     return out.astype(x.dtype)
 
+
+table({
+    "RoiAlign": lambda x, rois, at, **given: roi_align(x, rois, at, coordinate_transformation_mode="output_half_pixel", **given)
+}, until=10)  # fmt: skip
 
 _Samples = tuple[Array, Array, Array, Array]
 

@@ -11,6 +11,7 @@ import numpy as np
 from ortconv.executor.algorithms.blockwise import blockwise, erf_block, of_ufunc
 from ortconv.executor.algorithms.half_precision import in_float32, is_narrow
 from ortconv.executor.kernels.registry import Function, float_kernel, kernel, table
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 
@@ -36,7 +37,16 @@ _BINARY = {
 for _op, _function in (*_UNARY.items(), *_BINARY.items()):
     kernel(_op, since=7 if _op in _BINARY else 1, record=of_ufunc(_function))(_ufunc(_function))
 
-table({"Max": _fold(np.maximum), "Min": _fold(np.minimum), "Sum": _fold(np.add)})
+table({
+    "Max": _fold(np.maximum), "Min": _fold(np.minimum), "Sum": _fold(np.add), "IsNaN": _ufunc(lambda x: x != x),
+    "BitShift": lambda x, y, *, direction: np.asarray((np.left_shift if direction == "LEFT" else np.right_shift)(x, y)),
+    "Mod": in_float32(lambda a, b, *, fmod=0: (np.fmod if fmod else np.mod)(a, b)),
+    "IsInf": in_float32(lambda x, *, detect_negative=1, detect_positive=1: (
+        (x == -np.inf) & bool(detect_negative) | (x == np.inf) & bool(detect_positive)
+    )),
+    "Mean": in_float32(lambda x, *others: reduce(np.add, others, x) / x.dtype.type(1 + len(others))),
+    "Where": lambda condition, x, y: np.where(condition, x, y),
+})  # fmt: skip
 table({
     "Equal": _ufunc(np.equal), "Less": _ufunc(np.less), "LessOrEqual": _ufunc(np.less_equal),
     "Greater": _ufunc(np.greater), "GreaterOrEqual": _ufunc(np.greater_equal),
@@ -55,16 +65,6 @@ def truncated_quotient(a: Array, b: Array) -> Array:
     return np.asarray((a - np.fmod(a, b)) // b)
 
 
-@float_kernel("Mod")
-def mod(a: Array, b: Array, *, fmod: int = 0) -> Array:
-    return np.asarray(np.fmod(a, b) if fmod else np.mod(a, b))
-
-
-@float_kernel("Mean")
-def mean(x: Array, *others: Array) -> Array:
-    return np.asarray(reduce(np.add, others, x) / x.dtype.type(1 + len(others)))
-
-
 @float_kernel("Pow", since=7)
 def pow_(x: Array, y: Array) -> Array:
     if x.dtype.kind in "iu" and y.dtype.kind in "iu":
@@ -73,21 +73,6 @@ def pow_(x: Array, y: Array) -> Array:
     if x.dtype == y.dtype:
         return np.asarray(np.power(x, y))
     return np.asarray(np.power(x.astype(np.float64), y.astype(np.float64))).astype(x.dtype)
-
-
-@kernel("BitShift")
-def bit_shift(x: Array, y: Array, *, direction: str) -> Array:
-    return np.asarray(np.left_shift(x, y) if direction == "LEFT" else np.right_shift(x, y))
-
-
-@float_kernel("IsNaN")
-def is_nan(x: Array) -> Array:
-    return np.asarray(x != x)
-
-
-@float_kernel("IsInf")
-def is_inf(x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
-    return np.asarray((x == -np.inf) & bool(detect_negative) | (x == np.inf) & bool(detect_positive))
 
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -126,11 +111,6 @@ def _range(dtype: np.dtype[Any]) -> tuple[Array, Array]:
     return np.asarray(info.min, dtype), np.asarray(info.max, dtype)
 
 
-@kernel("Where")
-def where(condition: Array, x: Array, y: Array) -> Array:
-    return np.where(condition, x, y)
-
-
 @float_kernel("Erf")
 def erf(x: Array) -> Array:
     """numpy has no erf: float32 is computed by a rational function, other types element by element."""
@@ -138,3 +118,4 @@ def erf(x: Array) -> Array:
 
 
 _erf = np.frompyfunc(lambda x: x.erf() if hasattr(x, "erf") else math.erf(x), 1, 1)
+table({"GatedAdd": lambda x, y, gate: x + y * gate}, domain=MICROSOFT)

@@ -9,9 +9,9 @@ import numpy as np
 
 from ortconv.errors import UnsupportedError
 from ortconv.executor.kernels.registry import Kernel, lookup
-from ortconv.ir.graph import Attribute, Node, Tensors, Value
+from ortconv.ir.graph import Attribute, Node, Tensors
 from ortconv.ir.schema import schema_of, since_version
-from ortconv.ir.tensor import Array, SparseTensor, Tensor, aligned, dense
+from ortconv.ir.tensor import SparseTensor, Tensor, aligned, dense
 
 
 def objection(node: Node) -> str | None:
@@ -47,13 +47,8 @@ def evaluate(node: Node) -> tuple[Any, ...]:
     """The outputs of a node without subgraphs whose inputs are all constants. Raises UnsupportedError if there is no
     kernel; errors of the kernel are not caught.
     """
-    result = evaluated(node, [None if v is None else _constant(v) for v in node.inputs])
+    result = evaluated(node, [None if v is None or v.const is None else aligned(dense(v.const)) for v in node.inputs])
     return result if isinstance(result, tuple) else (result,)
-
-
-def _constant(value: Value) -> Array:
-    assert value.const is not None
-    return aligned(dense(value.const))
 
 
 def _kernel_and_stated(node: Node) -> tuple[Kernel, dict[str, Attribute]] | str:

@@ -10,7 +10,7 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.class_scores import as_float, as_rows
 from ortconv.executor.algorithms.steps import counted
-from ortconv.executor.kernels.registry import built, kernel
+from ortconv.executor.kernels.registry import built, kernel, table
 from ortconv.ir.tensor import Array
 
 _ML = "ai.onnx.ml"
@@ -26,9 +26,7 @@ def array_feature_extractor(x: Array, indices: Array) -> Array:
     return rows[..., at]
 
 
-@kernel("Binarizer", domain=_ML)
-def binarizer(x: Array, *, threshold: float = 0.0) -> Array:
-    return (x > threshold).astype(x.dtype)
+table({"Binarizer": lambda x, *, threshold=0.0: (x > threshold).astype(x.dtype)}, domain=_ML)
 
 
 @kernel("FeatureVectorizer", domain=_ML)

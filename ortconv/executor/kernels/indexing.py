@@ -9,6 +9,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
 from ortconv.executor.kernels.registry import Function, kernel, older, table
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 
@@ -27,6 +28,7 @@ def gather_elements(x: Array, indices: Array, *, axis: int = 0) -> Array:
 
 
 @kernel("GatherND")
+@kernel("GatherND", domain=MICROSOFT)
 def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     batch, depth = x.shape[:batch_dims], indices.shape[-1]
     shape = indices.shape[:-1] + x.shape[batch_dims + depth :]
@@ -56,11 +58,6 @@ def scatter_elements(x: Array, indices: Array, updates: Array, *, axis: int = 0,
     return _scatter(x, tuple(index), updates, reduction)
 
 
-@kernel("ScatterND")
-def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
-    return _scatter(x, tuple(np.moveaxis(indices, -1, 0)), updates, reduction)
-
-
 @kernel("TensorScatter")
 def tensor_scatter(
     past: Array, update: Array, write_indices: Array | None = None, *, axis: int = -2, mode: str = "linear"
@@ -76,14 +73,16 @@ def tensor_scatter(
     return out
 
 
-@kernel("Compress")
-def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
-    return np.compress(condition.reshape(-1), x, axis=axis)  # Paddle's exporter writes conditions of the shape of x
-
-
-@kernel("NonZero")
-def non_zero(x: Array) -> Array:
-    return np.array(np.nonzero(np.atleast_1d(x)), dtype=np.int64)
+table(
+    {
+        # Paddle's exporter writes conditions of the shape of x.
+        "Compress": lambda x, condition, *, axis=None: np.compress(condition.reshape(-1), x, axis=axis),
+        "ScatterND": lambda x, at, values, *, reduction="none": _scatter(
+            x, tuple(np.moveaxis(at, -1, 0)), values, reduction
+        ),
+        "NonZero": lambda x: np.array(np.nonzero(np.atleast_1d(x)), np.int64),
+    }
+)
 
 
 @kernel("OneHot")
@@ -96,6 +95,7 @@ def one_hot(indices: Array, depth: Array, values: Array, *, axis: int = -1) -> A
 
 
 @kernel("Trilu")
+@kernel("Trilu", domain=MICROSOFT)
 def trilu(x: Array, k: Array | None = None, *, upper: int = 1) -> Array:
     rows, columns = x.shape[-2:]
     offset = 0 if k is None else min(max(k.item(), -rows), columns)
@@ -150,6 +150,12 @@ def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array
         first, counts, inverse = first[order], counts[order], np.argsort(order)[inverse]
     values = items[first] if axis is None else np.moveaxis(items[first], 0, axis)
     return values, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
+
+
+@kernel("Unique", domain=MICROSOFT)
+def unique_ms(x: Array) -> Any:
+    values, _, inverse, counts = unique(x, sorted=0)
+    return values, inverse, counts
 
 
 def _row_codes(x: Array) -> Array:

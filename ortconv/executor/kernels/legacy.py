@@ -86,12 +86,12 @@ def crop(x: Array, *, border: Sequence[int], scale: Sequence[int] | None = None)
     return found
 
 
-@kernel("ImageScaler")
-def image_scaler(x: Array, *, bias: Sequence[float], scale: float = 1.0) -> Any:
-    """The bias is one for each channel."""
-    return x * x.dtype.type(scale) + np.array(bias, x.dtype).reshape(-1, 1, 1)
-
-
-@kernel("Scale")
-def scale(x: Array, *, scale: float = 1.0) -> Any:
-    return x * x.dtype.type(scale)
+table(
+    {
+        "Scale": lambda x, *, scale=1.0: x * x.dtype.type(scale),
+        # The bias is one for each channel.
+        "ImageScaler": lambda x, *, bias, scale=1.0: (
+            x * x.dtype.type(scale) + np.array(bias, x.dtype).reshape(-1, 1, 1)
+        ),
+    }
+)

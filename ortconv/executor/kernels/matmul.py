@@ -8,8 +8,9 @@ import numpy as np
 
 from ortconv.executor.algorithms import gemm
 from ortconv.executor.algorithms.gemm_exact import exact_sums, prepared_integers
+from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.kernels.activation import named_activation
-from ortconv.executor.kernels.registry import float_kernel, kernel
+from ortconv.executor.kernels.registry import float_kernel, kernel, table
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
@@ -84,6 +85,8 @@ def einsum(*operands: Array, equation: str) -> Array:
     return y.astype(operands[0].dtype, copy=False)
 
 
-@float_kernel("Det")
-def det(x: Array) -> Array:
-    return np.asarray(np.linalg.det(x), x.dtype)
+table({"Det": in_float32(lambda x: np.asarray(np.linalg.det(x), x.dtype))})
+table({
+    "Inverse": in_float32(lambda x: np.linalg.inv(x)),
+    "MatMulInteger16": lambda a, b: np.matmul(a.astype(np.int32), b.astype(np.int32)),
+}, domain=MICROSOFT)  # fmt: skip

@@ -11,7 +11,8 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms import movement as fast
-from ortconv.executor.kernels.registry import kernel, older
+from ortconv.executor.kernels.registry import kernel, older, table
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.slices import sliced
 from ortconv.ir.tensor import Array
 
@@ -21,9 +22,12 @@ def integers(x: Array) -> tuple[int, ...]:
     return tuple(x.reshape(-1).tolist())
 
 
-@kernel("Identity")
-def identity(x: Array) -> Array:
-    return x
+table({
+    "Identity": lambda x: x,
+    "Flatten": lambda x, *, axis=1: x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:])),
+    "Transpose": lambda x, *, perm=None: x.transpose(perm),
+    "Expand": lambda x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, integers(shape))),
+})  # fmt: skip
 
 
 @kernel("Reshape", since=5, fast=fast.reshape)
@@ -33,12 +37,6 @@ def reshape(x: Array, shape: Array, *, allowzero: int = 0) -> Array:
 
 
 older("Reshape", "shape", until=1)
-
-
-@kernel("Flatten")
-def flatten(x: Array, *, axis: int = 1) -> Array:
-    axis = axis + x.ndim if axis < 0 else axis
-    return x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))
 
 
 @kernel("Squeeze", since=13)
@@ -61,9 +59,13 @@ def unsqueeze(x: Array, axes: Array) -> Array:
 older("Unsqueeze", "axes", until=12)
 
 
-@kernel("Transpose")
-def transpose(x: Array, *, perm: Sequence[int] | None = None) -> Array:
-    return x.transpose(perm)
+table({"ExpandDims": lambda x, axis: np.expand_dims(x, axis.item())}, domain=MICROSOFT)
+
+
+@kernel("UnfoldTensor", domain=MICROSOFT)
+def unfold_tensor(x: Array, *, dim: int = -1, size: int, step: int = 1) -> Array:
+    windows = np.lib.stride_tricks.sliding_window_view(x, size, dim)
+    return windows[(slice(None),) * (dim % x.ndim) + (slice(None, None, step),)]
 
 
 @kernel("Concat", record=fast.concat)
@@ -104,12 +106,13 @@ def slice_(x: Array, starts: Array, ends: Array, axes: Array | None = None, step
 older("Slice", "starts", "ends", "axes", until=1)
 
 
-@kernel("Pad", until=1)
-def pad_1(x: Array, *, paddings: Sequence[int], mode: str = "constant", value: float = 0.0) -> Array:
-    return padded(x, paddings, mode, value, range(x.ndim))
+table({
+    "Pad": lambda x, *, paddings, mode="constant", value=0.0: padded(x, paddings, mode, value, range(x.ndim)),
+}, until=1)  # fmt: skip
 
 
 @kernel("Pad", since=11)
+@kernel("Pad", domain=MICROSOFT)
 def pad(
     x: Array, pads: Array, constant_value: Array | None = None, axes: Array | None = None, *, mode: str = "constant"
 ) -> Array:
@@ -154,16 +157,9 @@ def tile(x: Array, repeats: Array) -> Array:
     return whole.reshape([*map(prod, both)])
 
 
-@kernel("Tile", until=1)
-def tile_1(x: Array, tiles: Array, axis: Array) -> Any:
-    repeats = np.ones(x.ndim, np.int64)
-    repeats[int(axis.item())] = tiles.item()
-    return tile(x, repeats)
-
-
-@kernel("Expand")
-def expand(x: Array, shape: Array) -> Array:
-    return np.broadcast_to(x, np.broadcast_shapes(x.shape, integers(shape)))
+table({
+    "Tile": lambda x, tiles, axis: tile(x, np.where(np.arange(x.ndim) == axis.item() % x.ndim, tiles.item(), 1)),
+}, until=1)  # fmt: skip
 
 
 @kernel("DepthToSpace")

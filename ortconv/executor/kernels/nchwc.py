@@ -15,11 +15,6 @@ from ortconv.ir.nchwc import DOMAIN, block_length, filters_from_blocks, from_blo
 from ortconv.ir.tensor import Array
 
 
-@kernel("ReorderInput", domain=DOMAIN)
-def reorder_input(x: Array, *, channels_last: int = 0) -> Array:
-    return to_blocks(x.transpose(0, 3, 1, 2) if channels_last else x, block_length())
-
-
 @kernel("ReorderOutput", domain=DOMAIN)
 def reorder_output(x: Array, *, channels: int = 0, channels_last: int = 0) -> Array:
     y = from_blocks(x, block_length())[:, :channels]
@@ -47,6 +42,7 @@ def _on_blocks(function: Function) -> Function:
 
 
 table({
+    "ReorderInput": lambda x, *, channels_last=0: to_blocks(x.transpose(0, 3, 1, 2) if channels_last else x, block_length()),
     "MaxPool": _on_blocks(max_pool), "GlobalMaxPool": _on_blocks(global_max_pool),
     "AveragePool": _on_blocks(average_pool), "GlobalAveragePool": _on_blocks(global_average_pool),
 }, domain=DOMAIN)  # fmt: skip

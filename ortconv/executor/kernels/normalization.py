@@ -10,6 +10,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import compute_type, widen
+from ortconv.executor.kernels.activation import FORMULAS
 from ortconv.executor.kernels.reduction import mean
 from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
@@ -100,6 +101,12 @@ def rms_normalization(x: Array, scale: Array, *, axis: int = -1, epsilon: float 
     wide = x.astype(compute_type(x.dtype), copy=False)
     inverse = _inverse_deviation(wide, _axes_from(x, axis), epsilon)
     return (wide * inverse * widen(scale)).astype(x.dtype, copy=False), inverse
+
+
+@float_kernel("GatedRMSNorm", domain=MICROSOFT)
+def gated_rms_norm(x: Array, scale: Array, gate: Array, *, activation: str = "silu", epsilon: float = 1e-5) -> Any:
+    y, _ = rms_normalization(x.reshape(*x.shape[:-1], -1, len(scale)), scale, epsilon=epsilon)
+    return y.reshape(x.shape) * FORMULAS["Sigmoid" if activation == "sigmoid" else "Swish"](gate)
 
 
 @kernel("SkipLayerNormalization", domain=MICROSOFT)

@@ -85,18 +85,13 @@ def global_lp_pool(x: Array, *, p: float = 2) -> Array:
 
 @kernel("MaxUnpool")
 def max_unpool(
-    x: Array,
-    indices: Array,
-    output_shape: Array | None = None,
-    *,
-    kernel_shape: Sequence[int],
-    **place: Unpack[Geometry],
+    x: Array, indices: Array, size: Array | None = None, *, kernel_shape: Sequence[int], **place: Unpack[Geometry]
 ) -> Array:
     """The indices count in the shape that follows from the windows; a larger output has zeros after it."""
     rank = len(kernel_shape)
     steps, pads = place.get("strides") or (1,) * rank, place.get("pads") or (0,) * (2 * rank)
     sizes = zip(x.shape[2:], steps, kernel_shape, pads[:rank], pads[rank:])
     shape = (*x.shape[:2], *((n - 1) * s + k - b - e for n, s, k, b, e in sizes))
-    y = np.zeros(shape if output_shape is None else output_shape.tolist(), x.dtype)
+    y = np.zeros(shape if size is None else size.tolist(), x.dtype)
     y[np.unravel_index(indices.reshape(-1), shape)] = x.reshape(-1)
     return y

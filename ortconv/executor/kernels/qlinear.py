@@ -36,22 +36,22 @@ def requantize(total: Array, factor: Array, zero_point: Array | None) -> Array:
 def qlinear_conv(
     x: Array,
     x_scale: Array,
-    x_zero_point: Array,
+    x_zero: Array,
     w: Array,
     w_scale: Array,
-    w_zero_point: Array | None,
+    w_zero: Array | None,
     y_scale: Array,
-    y_zero_point: Array | None,
+    y_zero: Array | None,
     b: Array | None = None,
     *,
     channels_last: int = 0,
     **geometry: Any,
 ) -> Array:
     per_channel = (-1, *(1,) * (x.ndim - 2))
-    total = conv_integer(channels_first(x) if channels_last else x, w, x_zero_point, w_zero_point, **geometry)
+    total = conv_integer(channels_first(x) if channels_last else x, w, x_zero, w_zero, **geometry)
     total = total if b is None else total + b.reshape(per_channel)
     factor = np.asarray(x_scale * w_scale / y_scale).reshape(per_channel)
-    y = requantize(total, factor, y_zero_point)
+    y = requantize(total, factor, y_zero)
     return to_last(y) if channels_last else y
 
 
@@ -59,21 +59,20 @@ def qlinear_conv(
 def qlinear_add(
     a: Array,
     a_scale: Array,
-    a_zero_point: Array | None,
+    a_zero: Array | None,
     b: Array,
     b_scale: Array,
-    b_zero_point: Array | None,
+    b_zero: Array | None,
     c_scale: Array,
-    c_zero_point: Array | None = None,
+    c_zero: Array | None = None,
 ) -> Array:
     """Two fused multiply-adds, b first, as in ONNX Runtime: their rounding decides ties of the exact sum."""
     if c_scale.dtype == object:
-        values = [dequantize_linear(x, s, z) for x, s, z in ((a, a_scale, a_zero_point), (b, b_scale, b_zero_point))]
-        return np.asarray(quantize_linear(np.add(*values), c_scale, _zero_of(c_zero_point, a.dtype)))
+        values = [dequantize_linear(x, s, z) for x, s, z in ((a, a_scale, a_zero), (b, b_scale, b_zero))]
+        return np.asarray(quantize_linear(np.add(*values), c_scale, _zero_of(c_zero, a.dtype)))
     ratio_a, ratio_b = ((scale / c_scale).astype(np.float32).reshape(()) for scale in (a_scale, b_scale))
     zero_a, zero_b, zero_c = (
-        np.float32(0) if zero is None else zero.astype(np.float32).reshape(())
-        for zero in (a_zero_point, b_zero_point, c_zero_point)
+        np.float32(0) if zero is None else zero.astype(np.float32).reshape(()) for zero in (a_zero, b_zero, c_zero)
     )
     offset = zero_c - (ratio_a * zero_a + ratio_b * zero_b)
     codes = np.arange(256, dtype=np.uint8).view(b.dtype)
@@ -86,17 +85,17 @@ def qlinear_add(
 def qlinear_mul(
     a: Array,
     a_scale: Array,
-    a_zero_point: Array | None,
+    a_zero: Array | None,
     b: Array,
     b_scale: Array,
-    b_zero_point: Array | None,
+    b_zero: Array | None,
     c_scale: Array,
-    c_zero_point: Array | None = None,
+    c_zero: Array | None = None,
 ) -> Array:
-    product = np.asarray(centered(a, a_zero_point) * centered(b, b_zero_point))
+    product = np.asarray(centered(a, a_zero) * centered(b, b_zero))
     compute = compute_type(c_scale.dtype)
     scaled = product.astype(compute) * np.asarray(a_scale * b_scale / c_scale).astype(compute).reshape(())
-    return _round_shifted(np.asarray(scaled), c_zero_point, a.dtype)
+    return _round_shifted(np.asarray(scaled), c_zero, a.dtype)
 
 
 def _round_shifted(y: Array, zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
@@ -113,16 +112,11 @@ def _by_table(function: Function) -> Function:
     """An elementwise function of 8-bit values, computed once for each of the 256 values."""
 
     def run(
-        x: Array,
-        x_scale: Array,
-        x_zero_point: Array | None,
-        y_scale: Array,
-        y_zero_point: Array | None = None,
-        **attributes: Any,
+        x: Array, x_scale: Array, x_zero: Array | None, y_scale: Array, y_zero: Array | None = None, **attributes: Any
     ) -> Array:
         codes = np.arange(256, dtype=np.uint8).view(x.dtype)
-        values = dequantize_linear(codes, x_scale.reshape(()), _zero_of(x_zero_point, x.dtype))
-        answers = quantize_linear(function(values, **attributes), y_scale.reshape(()), _zero_of(y_zero_point, x.dtype))
+        values = dequantize_linear(codes, x_scale.reshape(()), _zero_of(x_zero, x.dtype))
+        answers = quantize_linear(function(values, **attributes), y_scale.reshape(()), _zero_of(y_zero, x.dtype))
         return np.asarray(answers[x.view(np.uint8)])
 
     return run
@@ -134,43 +128,26 @@ _rescaled = _by_table(lambda values: values)
 
 
 @kernel("QLinearConcat", domain=MICROSOFT)
-def qlinear_concat(y_scale: Array, y_zero_point: Array, *parts: Array, axis: int) -> Array:
+def qlinear_concat(y_scale: Array, y_zero: Array, *parts: Array, axis: int) -> Array:
     """`parts` are triples: tensor, scale, zero point."""
     triples = zip(parts[0::3], parts[1::3], parts[2::3])
-    return np.concatenate([_rescaled(*triple, y_scale, y_zero_point) for triple in triples], axis=axis)
+    return np.concatenate([_rescaled(*triple, y_scale, y_zero) for triple in triples], axis=axis)
 
 
 @kernel("QLinearWhere", domain=MICROSOFT)
-def qlinear_where(
-    condition: Array,
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array,
-    y: Array,
-    y_scale: Array,
-    y_zero_point: Array,
-    z_scale: Array,
-    z_zero_point: Array,
-) -> Any:
-    chosen = _rescaled(x, x_scale, x_zero_point, z_scale, z_zero_point)
-    return np.where(condition, chosen, _rescaled(y, y_scale, y_zero_point, z_scale, z_zero_point))
+def qlinear_where(condition: Array, *operands: Array) -> Any:
+    """Two triples of tensor, scale and zero point; then scale and zero point of the result."""
+    return np.where(condition, *(_rescaled(*triple, *operands[6:]) for triple in (operands[:3], operands[3:6])))
 
 
 @kernel("QLinearSoftmax", domain=MICROSOFT)
 def qlinear_softmax(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array | None,
-    y_scale: Array,
-    y_zero_point: Array,
-    *,
-    axis: int = -1,
-    opset: int = 13,
+    x: Array, x_scale: Array, x_zero: Array | None, y_scale: Array, y_zero: Array, *, axis: int = -1, opset: int = 13
 ) -> Array:
     """Exponentials are looked up in a table, and 1 / y_scale is rounded down, as in ONNX Runtime."""
     moved = np.moveaxis(x, axis, -1) if opset >= 13 else x.reshape(prod(x.shape[: axis % x.ndim]), -1)
     if y_scale.dtype == object:
-        powers = np.exp(dequantize_linear(moved, x_scale, x_zero_point))
+        powers = np.exp(dequantize_linear(moved, x_scale, x_zero))
         shares = np.asarray(powers / powers.sum(axis=-1, keepdims=True) * np.floor(1 / y_scale.reshape(())))
     else:
         steps = moved.astype(np.int32)
@@ -178,7 +155,7 @@ def qlinear_softmax(
         exponentials = _exponentials(x_scale.reshape(()), moved.shape[-1])[steps]
         total = np.add.accumulate(exponentials, axis=-1)[..., -1:]
         shares = exponentials * np.floor(np.float32(1) / y_scale.reshape(())) / total
-    y = round_to_integers(shares, y_zero_point.reshape(()).astype(shares.dtype), DType.of(x.dtype))
+    y = round_to_integers(shares, y_zero.reshape(()).astype(shares.dtype), DType.of(x.dtype))
     return y.reshape(x.shape) if opset < 13 else np.ascontiguousarray(np.moveaxis(y, -1, axis))
 
 
@@ -193,16 +170,16 @@ def _exponentials(scale: Array, length: int) -> Array:
 def qlinear_average_pool(
     x: Array,
     x_scale: Array,
-    x_zero_point: Array | None,
+    x_zero: Array | None,
     y_scale: Array,
-    y_zero_point: Array | None = None,
+    y_zero: Array | None = None,
     *,
     channels_last: int = 0,
     **attributes: Any,
 ) -> Array:
-    exact = centered(channels_first(x) if channels_last else x, x_zero_point).astype(compute_type(x_scale.dtype))
+    exact = centered(channels_first(x) if channels_last else x, x_zero).astype(compute_type(x_scale.dtype))
     averages = np.asarray(average_pool(exact * x_scale.reshape(()), **attributes) / y_scale.reshape(()))
-    y = _round_shifted(averages, y_zero_point, x.dtype)
+    y = _round_shifted(averages, y_zero, x.dtype)
     return np.ascontiguousarray(np.moveaxis(y, 1, -1)) if channels_last else np.asarray(y)
 
 
@@ -210,15 +187,15 @@ def qlinear_average_pool(
 def qlinear_global_average_pool(
     x: Array,
     x_scale: Array,
-    x_zero_point: Array | None,
+    x_zero: Array | None,
     y_scale: Array,
-    y_zero_point: Array | None = None,
+    y_zero: Array | None = None,
     *,
     channels_last: int = 0,
 ) -> Array:
     axes = tuple(range(1, x.ndim - 1)) if channels_last else tuple(range(2, x.ndim))
     size = prod(x.shape[a] for a in axes)
-    zero = 0 if x_zero_point is None else int(x_zero_point.reshape(()))
+    zero = 0 if x_zero is None else int(x_zero.reshape(()))
     total = np.asarray(x.sum(axis=axes, dtype=np.int32, keepdims=True) - size * zero)
     factor = np.asarray(x_scale / (y_scale * x_scale.dtype.type(size))).reshape(())
-    return requantize(total, factor, _zero_of(y_zero_point, x.dtype))
+    return requantize(total, factor, _zero_of(y_zero, x.dtype))

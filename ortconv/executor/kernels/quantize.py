@@ -45,17 +45,11 @@ def quantize_linear(
 @kernel("DequantizeLinear")
 @kernel("DequantizeLinear", domain=MICROSOFT)
 def dequantize_linear(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array | None = None,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
+    x: Array, x_scale: Array, x_zero: Array | None = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
 ) -> Array:
     is_exact = x.dtype == np.int32 or (x_scale.dtype == object and not DType.of(x.dtype).is_float)
     wide = np.int64 if is_exact else np.float32  # either holds all differences
-    zero = 0 if x_zero_point is None else spread(x_zero_point.astype(wide), x, axis, block_size)
+    zero = 0 if x_zero is None else spread(x_zero.astype(wide), x, axis, block_size)
     y = (x.astype(wide) - zero).astype(compute_type(x_scale.dtype), copy=False) * spread(
         widen(x_scale), x, axis, block_size
     )

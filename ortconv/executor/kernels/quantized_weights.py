@@ -19,44 +19,37 @@ from ortconv.ir.tensor import Array
 
 @kernel("QLinearMatMul")
 def qlinear_matmul(
-    a: Array,
-    a_scale: Array,
-    a_zero_point: Array,
-    b: Array,
-    b_scale: Array,
-    b_zero_point: Array,
-    y_scale: Array,
-    y_zero_point: Array,
+    a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Array, b_zero: Array, y_scale: Array, y_zero: Array
 ) -> Array:
-    total = exact_sums(a, b, a_zero_point, b_zero_point)
+    total = exact_sums(a, b, a_zero, b_zero)
     factor = np.asarray(per_row(widen(a_scale), a) * per_column(widen(b_scale), b) / per_row(widen(y_scale), a))
-    return requantize(total, factor, per_row(y_zero_point, a))
+    return requantize(total, factor, per_row(y_zero, a))
 
 
 @kernel("QGemm", domain=MICROSOFT)
 def qgemm(
     a: Array,
     a_scale: Array,
-    a_zero_point: Array,
+    a_zero: Array,
     b: Array,
     b_scale: Array,
-    b_zero_point: Array,
+    b_zero: Array,
     c: Array | None = None,
     y_scale: Array | None = None,
-    y_zero_point: Array | None = None,
+    y_zero: Array | None = None,
     *,
     alpha: float = 1.0,
     transA: int = 0,
     transB: int = 0,
 ) -> Array:
     left, right = (a.T if transA else a), (b.T if transB else b)
-    total = exact_sums(left, right, a_zero_point, b_zero_point)
+    total = exact_sums(left, right, a_zero, b_zero)
     if c is not None:
         total = total.astype(np.int32, copy=False) + c
     factor = np.asarray(a_scale.dtype.type(alpha) * a_scale.reshape(()) * per_column(b_scale, right))
     if y_scale is None:
         return np.asarray(total.astype(factor.dtype) * factor)
-    return requantize(total, factor / y_scale.reshape(()), y_zero_point)
+    return requantize(total, factor / y_scale.reshape(()), y_zero)
 
 
 @kernel("MatMulIntegerToFloat", domain=MICROSOFT, prepare=prepared_to_float)
@@ -65,11 +58,11 @@ def matmul_integer_to_float(
     b: Array,
     a_scale: Array,
     b_scale: Array,
-    a_zero_point: Array | None = None,
-    b_zero_point: Array | None = None,
+    a_zero: Array | None = None,
+    b_zero: Array | None = None,
     bias: Array | None = None,
 ) -> Array:
-    total = exact_sums(a, b, a_zero_point, b_zero_point).astype(compute_type(a_scale.dtype), copy=False)
+    total = exact_sums(a, b, a_zero, b_zero).astype(compute_type(a_scale.dtype), copy=False)
     y = total * (per_row(widen(a_scale), a) * per_column(widen(b_scale), b))
     y = y if bias is None else y + widen(bias)
     return np.asarray(y.astype(a_scale.dtype, copy=False))
@@ -77,10 +70,10 @@ def matmul_integer_to_float(
 
 @kernel("DynamicQuantizeMatMul", domain=MICROSOFT, prepare=prepared_dynamic)
 def dynamic_quantize_matmul(
-    a: Array, b: Array, b_scale: Array, b_zero_point: Array | None = None, bias: Array | None = None
+    a: Array, b: Array, b_scale: Array, b_zero: Array | None = None, bias: Array | None = None
 ) -> Array:
     quantized, scale, zero = dynamic_quantize_linear(a)
-    return np.asarray(matmul_integer_to_float(quantized, b, scale, b_scale, zero, b_zero_point, bias))
+    return np.asarray(matmul_integer_to_float(quantized, b, scale, b_scale, zero, b_zero, bias))
 
 
 @kernel("MatMulNBits", domain=MICROSOFT)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +16,9 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.attention import merge_heads, split_heads
 from ortconv.executor.algorithms.half_precision import widen
-from ortconv.executor.algorithms.recurrent import BACKWARDS, prepared
+from ortconv.executor.algorithms.recurrent import ACTIVATIONS, BACKWARDS, prepared
 from ortconv.executor.algorithms.steps import counted
-from ortconv.executor.kernels.activation import NAMED, named_activation
+from ortconv.executor.kernels.activation import FORMULAS, NAMED, named_activation
 from ortconv.executor.kernels.quantize import dequantize_linear, dynamic_quantize_linear
 from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
@@ -78,22 +80,11 @@ def _lstm(d: Direction, inputs: Array, state: State) -> State:
     return d.gate(o + at_output * c, 0) * d.activations[2](c), c
 
 
-class Cell(NamedTuple):
-    activations: tuple[str, ...]
-    """The default activations of one direction."""
-    states: int
-    step: Callable[[Direction, Array, State], State]
-
-
-CELLS = {
-    "RNN": Cell(("Tanh",), 1, _rnn),
-    "GRU": Cell(("Sigmoid", "Tanh"), 1, _gru),
-    "LSTM": Cell(("Sigmoid", "Tanh", "Tanh"), 2, _lstm),
-}
+_STEPS: dict[str, Callable[[Direction, Array, State], State]] = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
 
 
 def _layer(
-    cell: Cell,
+    op: str,
     x: Array,
     w: Array,
     r: Array,
@@ -113,6 +104,7 @@ def _layer(
     layout: int = 0,
     linear_before_reset: int = 0,
     output_sequence: int = 0,
+    step: Callable[[Direction, Array, State], State] | None = None,
 ) -> Any:
     """Y (T, directions, B, H) and the last states (directions, B, H), for x (T, B, I); `layout` 1 puts the batch first."""
     if direction not in BACKWARDS:
@@ -121,14 +113,15 @@ def _layer(
     if len(w) != len(backwards):
         raise GraphError(f"direction {direction!r} needs weights for {len(backwards)} directions, they have {len(w)}")
     x = x.swapaxes(0, 1) if layout else x
-    (length, batch, _), (count, gates, hidden), each = x.shape, r.shape, len(cell.activations)
+    (length, batch, _), (count, gates, hidden), defaults = x.shape, r.shape, ACTIVATIONS[op]
     # The schema's default for RNN has two names whatever the number of directions.
-    names = tuple(activations or cell.activations * count)[: each * count]
+    each = len(defaults)
+    names = tuple(activations or defaults * count)[: each * count]
     functions = _activations(names, activation_alpha, activation_beta)
     counted(0 if x.size else length)
     lengths = np.full(batch, length) if sequence_lens is None else sequence_lens
     y = np.zeros((length, count, batch, hidden), x.dtype)
-    last = [np.zeros((count, batch, hidden), x.dtype) for _ in range(cell.states)]
+    last = [np.zeros((count, batch, hidden), x.dtype) for _ in range(2 if op == "LSTM" else 1)]
     first = [zeros if s is None else _initial(s, zeros.shape, layout) for zeros, s in zip(last, (initial_h, initial_c))]
     for d in range(count):
         biases = np.zeros(2 * gates, w.dtype) if b is None else b[d]
@@ -137,7 +130,7 @@ def _layer(
         one = Direction(r[d], biases[gates:], peephole, mine, clip, input_forget, linear_before_reset)
         state = tuple(s[d] for s in first)
         products = (x.reshape(length * batch, -1) @ w[d].T + biases[:gates]).reshape(length, batch, gates)
-        final = _run(partial(cell.step, one), products, state, lengths, backwards[d], y[:, d])
+        final = _run(partial(step or _STEPS[op], one), products, state, lengths, backwards[d], y[:, d])
         for target, value in zip(last, final):
             target[d] = np.where(lengths[:, None] > 0, value, 0)  # of an empty sequence, as in onnxruntime
     if layout:
@@ -183,37 +176,24 @@ def _activations(
 def _register(op: str) -> None:
     @float_kernel(op, prepare=prepared(op))
     def run(*operands: Array | None, **attributes: Any) -> Any:
-        return _layer(CELLS[op], *operands, **attributes)  # type: ignore[arg-type]
+        return _layer(op, *operands, **attributes)  # type: ignore[arg-type]
 
 
-for _op in CELLS:
+for _op in _STEPS:
     _register(_op)
 
 
 @kernel("DynamicQuantizeLSTM", domain=MICROSOFT)
-def dynamic_quantize_lstm(
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None,
-    sequence_lens: Array | None,
-    initial_h: Array | None,
-    initial_c: Array | None,
-    p: Array | None,
-    w_scale: Array,
-    w_zero_point: Array,
-    r_scale: Array,
-    r_zero_point: Array,
-    **attributes: Any,
-) -> Any:
-    """Inputs are quantized as a whole, the hidden state before every step."""
+def dynamic_quantize_lstm(x: Array, w: Array, r: Array, *others: Any, **attributes: Any) -> Any:
+    """Inputs are quantized as a whole, the hidden state before every step. Behind the inputs of LSTM are scale and zero point of
+    both weights.
+    """
 
     def step(d: Direction, inputs: Array, state: State) -> State:
         return _lstm(d, inputs, (_through_bytes(state[0]), *state[1:]))
 
-    wide = (_dequantized(w, w_scale, w_zero_point), _dequantized(r, r_scale, r_zero_point))
-    cell = CELLS["LSTM"]._replace(step=step)
-    return _layer(cell, _through_bytes(x), *wide, b, sequence_lens, initial_h, initial_c, p, **attributes)
+    wide = _dequantized(w, *others[5:7]), _dequantized(r, *others[7:])
+    return _layer("LSTM", _through_bytes(x), *wide, *others[:5], step=step, **attributes)
 
 
 def _dequantized(w: Array, scale: Array, zero_point: Array) -> Array:
@@ -233,6 +213,7 @@ _RULES = {"linear": (False, False), "gated": (True, False), "delta": (False, Tru
 
 
 @kernel("LinearAttention")
+@kernel("LinearAttention", domain=MICROSOFT)
 def linear_attention(
     query: Array,
     key: Array,
@@ -250,40 +231,113 @@ def linear_attention(
     gated, corrected = _RULES[update_rule]
     if (gated and decay is None) or (corrected and beta is None):
         raise GraphError(f"update rule {update_rule!r} needs {'decay' if gated and decay is None else 'beta'}")
-    q = split_heads(widen(query), q_num_heads)
-    k, v = split_heads(widen(key), kv_num_heads), split_heads(widen(value), kv_num_heads)
+    q, v = split_heads(widen(query), q_num_heads), split_heads(widen(value), kv_num_heads)
+    k = split_heads(widen(key), key.shape[-1] // max(1, q.shape[-1]))
     gate = np.exp(split_heads(widen(decay), kv_num_heads)) if gated and decay is not None else None
     rate = split_heads(widen(beta), beta.shape[-1]) if corrected and beta is not None else None
-    batch, _, length, width = k.shape
-    state = np.zeros((batch, kv_num_heads, width, v.shape[-1]), k.dtype) if past_state is None else widen(past_state)
-    y = np.empty((batch, q_num_heads, length, v.shape[-1]), q.dtype)
-    factor = q.dtype.type(scale or 1 / np.sqrt(width))
-    shared = q_num_heads // kv_num_heads
-    for t in range(length):
+    state = np.zeros((*v.shape[:2], k.shape[3], v.shape[3]), k.dtype) if past_state is None else widen(past_state)
+    y, state = _recurrence(q, k, v, state, gate, rate, 0, q.shape[2])
+    y = merge_heads(y * q.dtype.type(scale or 1 / np.sqrt(q.shape[3])))
+    kept = query.dtype if past_state is None else past_state.dtype
+    return y.astype(query.dtype, copy=False), state.astype(kept, copy=False)
+
+
+def _recurrence(
+    q: Array, k: Array, v: Array, state: Array, gate: Array | None, rate: Array | None, start: int, end: int
+) -> tuple[Array, Array]:
+    """The results (B, heads, T, V) for T steps, and the last state, for queries and keys (B, heads, steps, K), values (B, heads,
+    steps, V), a state (B, heads, K, V), its decay (B, heads, steps, K or 1), and update rates (B, heads, steps, 1).
+    """
+    q, k = (np.repeat(x, max(1, v.shape[1] // x.shape[1]), axis=1) for x in (q, k))  # their heads may be shared
+    y = np.empty((*q.shape[:2], end - start, v.shape[3]), q.dtype)
+    for t in range(start, end):
         kt, vt = k[:, :, t], v[:, :, t]
         if gate is not None:
             state = gate[:, :, t, :, None] * state
         if rate is not None:
             vt = rate[:, :, t] * (vt - np.einsum("bhkv,bhk->bhv", state, kt))
         state = state + kt[..., :, None] * vt[..., None, :]
-        grouped = q[:, :, t].reshape(batch, kv_num_heads, shared, width)
-        y[:, :, t] = (factor * np.matmul(grouped, state)).reshape(batch, q_num_heads, -1)
-    kept = query.dtype if past_state is None else past_state.dtype
-    return merge_heads(y).astype(query.dtype, copy=False), state.astype(kept, copy=False)
+        grouped = q[:, :, t].reshape(*v.shape[:2], q.shape[1] // v.shape[1], q.shape[3])
+        y[:, :, t - start] = np.matmul(grouped, state).reshape(y.shape[0], y.shape[1], y.shape[3])
+    return y, state
+
+
+@kernel("GatedDeltaNet", domain=MICROSOFT)
+def gated_delta_net(
+    query: Array,
+    *others: Any,
+    beta_activation: str = "none",
+    chunk_size: int = 64,
+    gate_activation: str = "none",
+    gate_lower_bound: float = -5.0,
+    qk_l2_norm: int = 0,
+    scale: float = 0.0,
+    update_rule: str = "gated_delta",
+) -> Any:
+    """LinearAttention of sequences one after another. The other inputs are key, value, ends of the sequences, decay, update rate,
+    state (B, heads, V, K), and logarithm of a rate and bias of the decay. Without key and value, the query contains them.
+    """
+    key, value, ends, decay, beta, state, a_log, bias = (*others, *(None,) * 8)[:8]
+    if key is None:
+        size, width = state.shape[2:]
+        parts = np.split(query, np.array([1, 2]) * ((query.shape[-1] - state.shape[1] * size) // 2), axis=-1)
+        query, key, value = (x.reshape(*x.shape[:-1], -1, n) for x, n in zip(parts, (width, width, size)))
+    # All tokens are one sequence (1, heads, tokens, ...).
+    q, k, v = (widen(x).reshape(-1, *x.shape[-2:]).swapaxes(0, 1)[None] for x in (query, key, value))
+    n, heads = v.shape[2], v.shape[1]
+    gate, rate = (None if x is None else widen(x).reshape(n, heads, -1).swapaxes(0, 1)[None] for x in (decay, beta))
+    gate = None if gate is None else np.exp(_log_decay(gate, a_log, bias, gate_activation, gate_lower_bound))
+    rate = FORMULAS["Sigmoid"](rate) if rate is not None and beta_activation == "sigmoid" else rate
+    if qk_l2_norm:
+        tiny = np.float32(1e-6 if gate_activation in ("sigmoid", "kda") else 1e-12)  # as in onnxruntime
+        q, k = (x / np.sqrt((x * x).sum(axis=-1, keepdims=True) + tiny) for x in (q, k))
+    ends = np.arange(len(state) + 1) * (n // len(state)) if ends is None else ends
+    states = np.zeros((len(ends) - 1, heads, v.shape[3], k.shape[3]), np.float32) if state is None else state
+    spans = zip(states.swapaxes(2, 3), pairwise(ends.tolist()))
+    results, last = zip(*(_recurrence(q, k, v, before[None], gate, rate, *span) for before, span in spans))
+    y = np.concatenate(results, axis=2)[0].swapaxes(0, 1) * np.float32(scale or 1 / np.sqrt(k.shape[3]))
+    y = y.reshape(*query.shape[:-2], *y.shape[1:]).astype(query.dtype, copy=False)
+    return y, np.concatenate(last).swapaxes(2, 3)
+
+
+def _log_decay(x: Array, a_log: Array, bias: Array | None, activation: str, lowest: float) -> Any:
+    """The logarithm of the decay (1, heads, T, K or 1)."""
+    if activation == "none":
+        return x
+    x = x if bias is None else x + bias.reshape(x.shape[1], 1, -1)
+    rate = np.exp(a_log)[:, None, None]
+    is_bounded = activation in ("sigmoid", "kda")
+    return lowest * FORMULAS["Sigmoid"](rate * x) if is_bounded else -rate * FORMULAS["Softplus"](x)
+
+
+@kernel("LinearAttentionGate", domain=MICROSOFT)
+def linear_attention_gate(a: Array, dt_bias: Array, decay_scale: Array, b: Array | None = None) -> Any:
+    decay = decay_scale * FORMULAS["Softplus"](widen(a) + dt_bias)
+    return decay.astype(a.dtype), None if b is None else FORMULAS["Sigmoid"](b)
 
 
 @float_kernel("CausalConvWithState")
+@float_kernel("CausalConvWithState", domain=MICROSOFT)
 def causal_conv_with_state(
-    x: Array, weight: Array, bias: Array | None = None, past_state: Array | None = None, *, activation: str = "none"
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    past_state: Array | None = None,
+    *,
+    activation: str = "none",
+    channels_last: int = 0,
+    dilation: int = 1,
 ) -> Any:
+    """The result, and the end of x, which the next call gets as `past_state`."""
+    if channels_last:
+        moved = [
+            None if v is None else v.reshape(*v.shape[:2], prod(v.shape[2:])).swapaxes(1, 2) for v in (x, past_state)
+        ]
+        found = causal_conv_with_state(moved[0], weight, bias, moved[1], activation=activation, dilation=dilation)
+        return tuple(v.swapaxes(1, 2).reshape(len(x), v.shape[2], *x.shape[2:]) for v in found)
     taps, length = weight.shape[-1], x.shape[-1]
-    before = np.zeros((*x.shape[:2], taps - 1), x.dtype) if past_state is None else past_state
+    before = np.zeros((*x.shape[:2], (taps - 1) * dilation), x.dtype) if past_state is None else past_state
     whole = np.concatenate([before, x], axis=-1)
-    y = np.zeros_like(x)
-    for i in range(taps):
-        y += whole[..., i : i + length] * weight[:, :, i]
-    if bias is not None:
-        y += bias[:, None]
-    if activation in ("silu", "swish"):
-        y = y / (1 + np.exp(-y))
-    return y, whole[..., whole.shape[-1] - (taps - 1) :].copy()
+    y = sum(whole[..., i * dilation : i * dilation + length] * weight[:, :, i] for i in range(taps))
+    y = y if bias is None else y + bias[:, None]
+    return FORMULAS["Swish"](y) if activation in ("silu", "swish") else y, whole[..., length:].copy()

@@ -108,7 +108,8 @@ def kernel(
     def register(function: Function) -> Function:
         names, takes_any = _keywords(function)
         known = None if takes_any else names - {"n_outputs", *inner}
-        most = None if build is not None else _most_operands(function)
+        code = unwrap(function).__code__
+        most = None if build is not None or code.co_flags & CO_VARARGS else code.co_argcount
         entry = Kernel(function, since, until, known, "n_outputs" in names, fast, record, prepare, inner, build, most)
         for op in ops:
             _kernels.setdefault((domain, op), []).append(entry)
@@ -130,11 +131,6 @@ def _keywords(function: Function) -> tuple[frozenset[str], bool]:
     for unpacked in re.findall(r"Unpack\[(\w+)\]", " ".join(function.__annotations__.values())):
         return names | function.__globals__[unpacked].__optional_keys__, False
     return names, bool(code.co_flags & CO_VARKEYWORDS)
-
-
-def _most_operands(function: Function) -> int | None:
-    code = unwrap(function).__code__
-    return None if code.co_flags & CO_VARARGS else code.co_argcount
 
 
 def table(functions: Mapping[str, Function], *, domain: str = "", since: int = 1, until: int = _ANY_VERSION) -> None:

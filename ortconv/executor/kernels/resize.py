@@ -1,15 +1,17 @@
-"""Resize and Upsample, along one axis at a time."""
+"""Resize and Upsample, along one axis at a time; and decoding of image files, with Pillow, which is optional."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
+from importlib import import_module
 from operator import iadd, imul
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.errors import GraphError
+from ortconv.errors import BackendError, GraphError
 from ortconv.executor.kernels.registry import float_kernel, kernel, older
 from ortconv.ir.tensor import Array
 
@@ -23,11 +25,6 @@ class Axis(NamedTuple):
     start: float = 0.0
     end: float = 1.0
     """Region of interest, as fractions of the axis."""
-
-
-def _align_corners(i: Array, a: Axis) -> Array:
-    """The corners are those of the result, as in onnxruntime. ONNX's reference uses the length before it is rounded down."""
-    return np.zeros_like(i) if a.output == 1 else i * np.float32(a.size - 1) / np.float32(a.output - 1)
 
 
 def _half_pixel(i: Array, a: Axis) -> Array:
@@ -51,7 +48,8 @@ _COORDINATES: dict[str, Callable[[Array, Axis], Array]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _half_pixel_symmetric,
     "pytorch_half_pixel": lambda i, a: _half_pixel(i, a) if a.output > 1 else np.zeros_like(i),
-    "align_corners": _align_corners,
+    # The corners are those of the result, as in onnxruntime. ONNX's reference uses the length before it is rounded down.
+    "align_corners": lambda i, a: i * np.float32(a.size - 1) / np.float32(a.output - 1) if a.output > 1 else 0 * i,
     "asymmetric": lambda i, a: i / a.scale,
     "tf_half_pixel_for_nn": lambda i, a: (i + np.float32(0.5)) / a.scale,
     "tf_crop_and_resize": _crop,
@@ -244,3 +242,27 @@ def _sizes(
     if len(outputs) != len(lengths):
         raise GraphError(f"Resize got {len(outputs)} scales or sizes for {len(lengths)} axes")
     return outputs, factors
+
+
+_PIXELS = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
+
+
+@kernel("ImageDecoder")
+def image_decoder(stream: Array, *, pixel_format: str = "RGB") -> Array:
+    """Bytes of an image file to (height, width, channels) uint8; (0, 0, 0) if they cannot be decoded."""
+    try:
+        pillow: Any = import_module("PIL.Image")
+    except ImportError:
+        raise BackendError(
+            "ImageDecoder decodes with Pillow, which is not installed", backend="numpy", hint="pip install Pillow"
+        ) from None
+    if pixel_format not in _PIXELS:
+        raise BackendError(f"ImageDecoder has no pixel format '{pixel_format}'", backend="numpy")
+    try:
+        with pillow.open(io.BytesIO(stream.tobytes())) as image:
+            pixels = np.array(image.convert(_PIXELS[pixel_format]))
+    except (OSError, SyntaxError, ValueError):
+        return np.zeros((0, 0, 0), np.uint8)
+    if pixel_format == "Grayscale":
+        return pixels[:, :, None]
+    return np.ascontiguousarray(pixels[:, :, ::-1]) if pixel_format == "BGR" else pixels

@@ -14,6 +14,7 @@ import numpy as np
 from ortconv.executor.algorithms.sliding_window import window
 from ortconv.executor.kernels.registry import Geometry, float_kernel
 from ortconv.executor.kernels.resize import cubic_far, cubic_near
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 Taps = tuple[tuple[Array, Array], ...]
@@ -21,6 +22,7 @@ Taps = tuple[tuple[Array, Array], ...]
 
 
 @float_kernel("GridSample")
+@float_kernel("GridSample", domain=MICROSOFT)
 def grid_sample(
     x: Array, grid: Array, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Array:
@@ -62,10 +64,6 @@ def _gather(x: Array, index: list[Array]) -> Array:
     return np.where(inside[:, None], values, x.dtype.type(0))
 
 
-def _nearest(position: Array) -> Taps:
-    return ((np.rint(position), np.ones_like(position)),)
-
-
 def _linear(position: Array) -> Taps:
     lower = np.floor(position)
     return (lower, 1 - (position - lower)), (lower + 1, position - lower)
@@ -78,7 +76,9 @@ def _cubic(position: Array, settle: Callable[[Array], Array]) -> Taps:
     return tuple((settle(base + k - 1), weight) for k, weight in enumerate(weights))
 
 
-_MODES = {"linear": _linear, "bilinear": _linear, "nearest": _nearest}
+_MODES: dict[str, Callable[[Array], Taps]] = {
+    "linear": _linear, "bilinear": _linear, "nearest": lambda position: ((np.rint(position), np.ones_like(position)),),
+}  # fmt: skip
 
 
 def weighted(x: Array, taps: Sequence[Taps]) -> Array:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ortconv.executor.algorithms.half_precision import widen
@@ -26,9 +24,9 @@ def dft(
     return _pairs(y, x.dtype)
 
 
-@kernel("DFT", until=19)
-def dft_17(x: Array, dft_length: Array | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0) -> Any:
-    return dft(x, dft_length, np.array(axis), inverse=inverse, onesided=onesided)
+table({"DFT": lambda x, length=None, *, axis=1, inverse=0, onesided=0: (
+    dft(x, length, np.array(axis), inverse=inverse, onesided=onesided)
+)}, until=19)  # fmt: skip
 
 
 def _complex(x: Array) -> Array:
@@ -68,33 +66,24 @@ def _cosine_window(*coefficients: float) -> Function:
     return run
 
 
-table(
-    {
-        "HannWindow": _cosine_window(0.5, 0.5),
-        "HammingWindow": _cosine_window(25 / 46, 21 / 46),
-        "BlackmanWindow": _cosine_window(0.42, 0.5, 0.08),
-    }
-)
+table({
+    "HannWindow": _cosine_window(0.5, 0.5), "HammingWindow": _cosine_window(25 / 46, 21 / 46),
+    "BlackmanWindow": _cosine_window(0.42, 0.5, 0.08),
+})  # fmt: skip
 
 
 @kernel("MelWeightMatrix")
 def mel_weight_matrix(
-    num_mel_bins: Array,
-    dft_length: Array,
-    sample_rate: Array,
-    lower_edge_hertz: Array,
-    upper_edge_hertz: Array,
-    *,
-    output_datatype: int = 1,
+    bands: Array, length: Array, rate: Array, lowest: Array, highest: Array, *, output_datatype: int = 1
 ) -> Array:
     """Triangles over the one-sided spectrum, (dft_length // 2 + 1, num_mel_bins); their corners are whole bins."""
-    bands, length = int(num_mel_bins.reshape(())), int(dft_length.reshape(()))
-    low, high = (2595 * np.log10(1 + float(f.reshape(())) / 700) for f in (lower_edge_hertz, upper_edge_hertz))
-    mel = low + np.arange(bands + 2) * (high - low) / (bands + 2)
+    count, size = int(bands.reshape(())), int(length.reshape(()))
+    low, high = (2595 * np.log10(1 + float(f.reshape(())) / 700) for f in (lowest, highest))
+    mel = low + np.arange(count + 2) * (high - low) / (count + 2)
     hertz = 700 * (10 ** (mel / 2595) - 1)
-    corners = np.floor((length + 1) * hertz / float(sample_rate.reshape(()))).astype(np.int64)
+    corners = np.floor((size + 1) * hertz / float(rate.reshape(()))).astype(np.int64)
     lower, center, upper = corners[:-2], corners[1:-1], corners[2:]
-    bins = np.arange(length // 2 + 1)[:, None]
+    bins = np.arange(size // 2 + 1)[:, None]
     rising = np.where(lower == center, bins == center, (bins - lower) / np.maximum(center - lower, 1))
     falling = (upper - bins) / np.maximum(upper - center, 1)
     y = np.where(bins <= center, rising, np.where(bins < upper, falling, 0))

@@ -11,7 +11,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.steps import EndlessLoopError
-from ortconv.executor.kernels.registry import built, kernel
+from ortconv.executor.kernels.registry import built, kernel, table
 from ortconv.ir.tensor import Array
 
 _CASES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
@@ -32,15 +32,12 @@ def string_normalizer(
     return np.array(kept, object).reshape([1] * (x.ndim - 1) + [len(kept)])
 
 
-@kernel("StringConcat")
-def string_concat(x: Array, y: Array) -> Array:
-    out = np.empty(np.broadcast(x, y).shape, dtype=object)
-    return np.add(x, y, out=out)
+table({"StringConcat": lambda x, y: np.add(x, y, out=np.empty(np.broadcast(x, y).shape, object))})
 
 
 @kernel("StringSplit")
 def string_split(x: Array, *, delimiter: str | None = None, maxsplit: int = -1) -> tuple[Array, Array]:
-    rows = [_split(s, delimiter or None, maxsplit) for s in x.reshape(-1)]
+    rows = [(s if delimiter else s.strip()).split(delimiter or None, maxsplit) if s else [] for s in x.reshape(-1)]
     return _stacked(rows, x.shape, ""), np.array([*map(len, rows)], np.int64).reshape(x.shape)
 
 
@@ -48,12 +45,6 @@ def _stacked(rows: Sequence[Sequence[str]], shape: tuple[int, ...], fill: str) -
     """One array (shape..., longest row), with `fill` after the shorter rows."""
     columns = list(zip_longest(*rows, fillvalue=fill))
     return np.array(columns, object).reshape(len(columns), len(rows)).T.reshape(*shape, len(columns))
-
-
-def _split(text: str, delimiter: str | None, limit: int) -> list[str]:
-    if delimiter is None:
-        text = text.strip()
-    return text.split(delimiter, limit) if text else []
 
 
 @kernel("RegexFullMatch")
@@ -129,6 +120,16 @@ def _grams(row: list[Any], shortest: int, longest: int, skips: int) -> Any:
     for n in range(max(shortest, 1), min(longest, len(row)) + 1):
         for distance in range(1, min(skips + 1, (len(row) - 1) // (n - 1)) + 1 if n > 1 else 2):
             yield from zip(*(row[i * distance :] for i in range(n)))
+
+
+@kernel("NGramRepeatBlock", domain="com.microsoft")
+def ngram_repeat_block(ids: Array, scores: Array, *, ngram_size: int) -> Array:
+    """The score of a token that would repeat an n-gram of its row becomes -inf."""
+    y = scores.copy()
+    for row, target in zip(ids.tolist(), y):
+        grams, last = zip(*(row[i:] for i in range(ngram_size))), row[len(row) - ngram_size + 1 :]
+        target[[gram[-1] for gram in grams if [*gram[:-1]] == last]] = -np.inf
+    return y
 
 
 @kernel("Tokenizer", domain="com.microsoft")

@@ -63,14 +63,9 @@ def _updated(update: Callable[..., Sequence[Any]], kinds: int, tensors: Sequence
 
 @kernel("Adagrad", domain=_DOMAIN)
 def adagrad(
-    rate: Array,
-    count: Array,
-    *tensors: Array,
-    decay_factor: float = 0.0,
-    epsilon: float = 1e-6,
-    norm_coefficient: float = 0.0,
+    rate: Array, t: Array, *tensors: Array, decay_factor: float = 0, epsilon: float = 1e-6, norm_coefficient: float = 0
 ) -> tuple[Array, ...]:
-    step = rate.item() / (1 + count.item() * decay_factor)
+    step = rate.item() / (1 + t.item() * decay_factor)
 
     def update(x: Array, gradient: Array, squares: Array) -> Sequence[Any]:
         g = norm_coefficient * x + gradient

@@ -157,7 +157,7 @@ def _forest(prefix: str, attributes: Mapping[str, Any]) -> tuple[Forest, Array]:
     count = np.bincount(holder, minlength=len(ids))
     forest = Forest(
         np.flatnonzero(is_root), integers("nodes_featureids"), thresholds, modes, on_true, on_false,
-        _flags(attributes.get("nodes_missing_value_tracks_true"), len(ids)), np.zeros(0, complex),
+        np.asarray(attributes.get("nodes_missing_value_tracks_true") or (0,) * len(ids), bool), np.zeros(0, complex),
         np.cumsum(count) - count, count, targets[order], weights[order],
     )  # fmt: skip
     return forest, numbers("base_values")
@@ -168,10 +168,6 @@ def _codes(modes: Sequence[str]) -> Array:
         return np.array([_CODES[mode] for mode in modes], np.int64)
     except KeyError as error:
         raise GraphError(f"there is no mode {error} of tree nodes") from None
-
-
-def _flags(given: Sequence[int] | None, size: int) -> Array:
-    return np.asarray(given or (0,) * size, bool)
 
 
 def _rows(x: Array) -> Array:
@@ -260,8 +256,8 @@ def tree_ensemble(
     forest = Forest(
         np.asarray(tree_roots, np.int64), padded(np.asarray(nodes_featureids, np.int64), 0), padded(nodes_splits, 0),
         padded(nodes_modes.astype(np.int64), -1), children(nodes_truenodeids, nodes_trueleafs),
-        children(nodes_falsenodeids, nodes_falseleafs), padded(_flags(nodes_missing_value_tracks_true, size), False),
-        _members(nodes_modes, membership_values),
+        children(nodes_falsenodeids, nodes_falseleafs),
+        padded(np.asarray(nodes_missing_value_tracks_true or (0,) * size, bool), False), _members(nodes_modes, membership_values),
         np.concatenate([np.zeros(size, np.int64), np.arange(leaves)]), np.repeat([0, 1], [size, leaves]),
         np.asarray(leaf_targetids, np.int64), leaf_weights,
     )  # fmt: skip

@@ -175,7 +175,7 @@ def model(name, path):
 
 def plain(path):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "FLOAT", ())
+        patch.setattr(plan, "FLOAT", {})
         return Session(path)
 
 

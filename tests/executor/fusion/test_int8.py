@@ -171,8 +171,8 @@ def save(constants, body, kind, path, x="float[n, ch, h, wd] x", shape="[o, p, r
 
 def plain(path):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "QUANTIZED", ())
-        patch.setattr(plan, "FLOAT", ())
+        patch.setattr(plan, "QUANTIZED", {})
+        patch.setattr(plan, "FLOAT", {})
         return Session(path)
 
 

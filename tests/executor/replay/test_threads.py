@@ -8,7 +8,6 @@ from onnx.parser import parse_graph
 from ortconv import process
 from ortconv.backends.numpy_cpu import Numpy
 from ortconv.errors import BackendError, UsageError
-from ortconv.executor.replay.threads import products_in
 from ortconv.runtime.session import Session
 
 RNG = np.random.default_rng(3)
@@ -100,12 +99,12 @@ def _blas_threads():
 def test_blas_has_so_many_threads_and_then_its_own():
     before = _blas_threads()
     assert "openblas" not in str(np.show_config(mode="dicts")) or before
-    with products_in(3):
+    with process.products_in(3):
         assert _blas_threads() == [3 for _ in before]
-        with products_in(1):
+        with process.products_in(1):
             assert _blas_threads() == [1 for _ in before]
         assert _blas_threads() == [3 for _ in before]
-    with pytest.raises(ZeroDivisionError), products_in(2):
+    with pytest.raises(ZeroDivisionError), process.products_in(2):
         1 / 0  # noqa: B018
     assert _blas_threads() == before
 
