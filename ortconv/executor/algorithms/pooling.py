@@ -89,15 +89,12 @@ def reduce_windows(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -
     return channels_first(y) if last else y
 
 
+_Taps = Sequence[tuple[slice, slice]]
+"""For each offset in the window: the results that it reaches, and the elements there."""
+
+
 def _reduce_axis(
-    work: Work,
-    x: Array,
-    axis: int,
-    size: int,
-    taps: Sequence[tuple[slice, slice]],
-    ufunc: Any,
-    identity: Any,
-    is_last: bool,
+    work: Work, x: Array, axis: int, size: int, taps: _Taps, ufunc: Any, identity: Any, is_last: bool
 ) -> Array:
     """New memory, or a part of x if this axis is not the last one."""
     before = (slice(None),) * axis

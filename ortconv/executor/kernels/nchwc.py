@@ -35,10 +35,8 @@ def conv(
 
 
 def _on_blocks(function: Function) -> Function:
-    def run(x: Array, *others: Array | None, **attributes: Any) -> Array:
-        return to_blocks(function(from_blocks(x, block_length()), *others, **attributes), block_length())
-
-    return run
+    block = block_length
+    return lambda x, *others, **given: to_blocks(function(from_blocks(x, block()), *others, **given), block())
 
 
 table({
@@ -49,9 +47,7 @@ table({
 
 
 @kernel("Upsample", domain=DOMAIN)
-def upsample(
-    x: Array, *, scales: Sequence[int], coordinate_transformation_mode: str = "asymmetric", **attributes: Any
-) -> Any:
+def upsample(x: Array, *, scales: Sequence[int], **attributes: Any) -> Any:
     """Every element repeated, or linear interpolation."""
-    options = {"coordinate_transformation_mode": coordinate_transformation_mode, "nearest_mode": "floor", **attributes}
-    return _on_blocks(resize)(x, None, np.asarray(scales, np.float32), **options)
+    given = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", **attributes}
+    return _on_blocks(resize)(x, None, np.asarray(scales, np.float32), **given)

@@ -198,9 +198,8 @@ def dynamic_quantize_lstm(x: Array, w: Array, r: Array, *others: Any, **attribut
 
 def _dequantized(w: Array, scale: Array, zero_point: Array) -> Array:
     """(directions, inputs, gates) of integers as (directions, gates, inputs) of floats."""
-    directions = w.shape[0]
-    centered = w.astype(np.float32) - zero_point.astype(np.float32).reshape(directions, 1, -1)
-    return (centered * scale.reshape(directions, 1, -1)).swapaxes(1, 2)
+    centered = w.astype(np.float32) - zero_point.astype(np.float32).reshape(len(w), 1, -1)
+    return (centered * scale.reshape(len(w), 1, -1)).swapaxes(1, 2)
 
 
 def _through_bytes(x: Array) -> Array:
@@ -330,9 +329,7 @@ def causal_conv_with_state(
 ) -> Any:
     """The result, and the end of x, which the next call gets as `past_state`."""
     if channels_last:
-        moved = [
-            None if v is None else v.reshape(*v.shape[:2], prod(v.shape[2:])).swapaxes(1, 2) for v in (x, past_state)
-        ]
+        moved = [v if v is None else v.reshape(*v.shape[:2], prod(v.shape[2:])).swapaxes(1, 2) for v in (x, past_state)]
         found = causal_conv_with_state(moved[0], weight, bias, moved[1], activation=activation, dilation=dilation)
         return tuple(v.swapaxes(1, 2).reshape(len(x), v.shape[2], *x.shape[2:]) for v in found)
     taps, length = weight.shape[-1], x.shape[-1]

@@ -1,17 +1,15 @@
-"""Resize and Upsample, along one axis at a time; and decoding of image files, with Pillow, which is optional."""
+"""Resize and Upsample, along one axis at a time."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
-from importlib import import_module
 from operator import iadd, imul
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.errors import BackendError, GraphError
+from ortconv.errors import GraphError
 from ortconv.executor.kernels.registry import float_kernel, kernel, older
 from ortconv.ir.tensor import Array
 
@@ -242,27 +240,3 @@ def _sizes(
     if len(outputs) != len(lengths):
         raise GraphError(f"Resize got {len(outputs)} scales or sizes for {len(lengths)} axes")
     return outputs, factors
-
-
-_PIXELS = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
-
-
-@kernel("ImageDecoder")
-def image_decoder(stream: Array, *, pixel_format: str = "RGB") -> Array:
-    """Bytes of an image file to (height, width, channels) uint8; (0, 0, 0) if they cannot be decoded."""
-    try:
-        pillow: Any = import_module("PIL.Image")
-    except ImportError:
-        raise BackendError(
-            "ImageDecoder decodes with Pillow, which is not installed", backend="numpy", hint="pip install Pillow"
-        ) from None
-    if pixel_format not in _PIXELS:
-        raise BackendError(f"ImageDecoder has no pixel format '{pixel_format}'", backend="numpy")
-    try:
-        with pillow.open(io.BytesIO(stream.tobytes())) as image:
-            pixels = np.array(image.convert(_PIXELS[pixel_format]))
-    except (OSError, SyntaxError, ValueError):
-        return np.zeros((0, 0, 0), np.uint8)
-    if pixel_format == "Grayscale":
-        return pixels[:, :, None]
-    return np.ascontiguousarray(pixels[:, :, ::-1]) if pixel_format == "BGR" else pixels
