@@ -29,7 +29,7 @@ def widen_constants(model: Model) -> int:
     a Cast of integers of 8 bits. They stay as they are if their operator set has no such Cast.
     """
     made: dict[Value, Value] = {}
-    found = [node for node in model.graph.walk() if _narrow(node)]
+    found = narrow_readers(model)
     for node in found:
         if _packs(node):
             _pack(node)
@@ -37,6 +37,11 @@ def widen_constants(model: Model) -> int:
             for slot, value in _narrow(node).items():
                 node.parent.set_input(node, slot, _widened(node, value, made))
     return len(found)
+
+
+def narrow_readers(model: Model) -> list[Node]:
+    """The nodes that read constants of 2 or 4 bits."""
+    return [node for node in model.graph.walk() if _narrow(node)]
 
 
 def first_release_of_stored(node: Node) -> int:
