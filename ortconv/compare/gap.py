@@ -192,5 +192,17 @@ def has_same_form(want: Any, got: Any) -> bool:
     return type(want) is type(got) and all(getattr(want, a, None) == getattr(got, a, None) for a in ("shape", "dtype"))
 
 
+def longer(want: Any, got: Any) -> tuple[int | None, int]:
+    """The only axis in which two arrays of one type differ in length, and by how much; None and 0 if there is no such axis."""
+    if not (
+        isinstance(want, np.ndarray)
+        and isinstance(got, np.ndarray)
+        and (want.dtype, want.ndim) == (got.dtype, got.ndim)
+    ):
+        return None, 0
+    axes = [axis for axis in range(want.ndim) if want.shape[axis] != got.shape[axis]]
+    return (axes[0], got.shape[axes[0]] - want.shape[axes[0]]) if len(axes) == 1 else (None, 0)
+
+
 def has_no_rows(result: Any) -> bool:
     return isinstance(result, np.ndarray) and result.ndim > 0 and result.shape[0] == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.gap import TIMES, Gap, gap_of_all
+from ortconv.compare.gap import TIMES, Gap, gap_of_all, longer
 from ortconv.compare.tolerance import largest_scale
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
@@ -72,10 +72,13 @@ class Perturbation:
 def explains(found: Gap, want: Any, moved: Iterable[Any], others: Sequence[Any] = ()) -> bool:
     """True if the gap of a result to the source's output is explained by the movement of this output.
 
-    `others` are the source's outputs on other engines: the elements that differ there are among those that may move.
+    `others` are the source's outputs on other engines: the elements that differ there are among those that may move. Runs with
+    outputs of another length do not count.
     """
     runs: list[Any] = []
     for one in moved:
+        if longer(want, one)[0] is not None:
+            continue
         runs.append(one)
         widest = gap_of_all(want, runs, others)
         if found.explained_by(widest):

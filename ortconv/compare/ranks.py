@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT, Trait, traits
+from ortconv.optimizer.conditions import axes_of, ints
 
 LARGEST_RANK = 64
 """Numpy's limit."""
@@ -33,22 +34,66 @@ RANKS: dict[tuple[str, str], tuple[int | None, ...]] = {
 KEEP_RANK = ("Pad", "Slice", "Tile")
 """Operators whose result has the rank of input 0, but another shape."""
 
+WITH_AXIS = ("ArgMax", "ArgMin", "Concat", "Gather", "GatherElements", "LogSoftmax", "Softmax", "Split", "TopK")
+"""Operators whose attribute `axis` is an axis of input 0."""
+
 LIKE_WEIGHTS = ("Conv", "ConvTranspose", "MatMul")
 
 
 def rank_of(value: Value) -> int | None:
-    """The rank of a value: its own, or the one that a later node needs."""
-    same = [value]
-    for current in same:
+    """The rank of a value: its own, or one that serves the later nodes."""
+    found, least = None, 0
+    waiting = [(value, 0)]
+    for current, more in waiting:  # which has so many axes more
         if current.rank is not None:
-            return current.rank
+            found = current.rank - more if found is None else found
+            continue
         for node, slot in current.uses:
             needed = _rank_at(node, slot)
-            if needed is not None:
-                return needed
-            if slot == 0 and (traits(node).has(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE) or node.op in KEEP_RANK):
-                same.append(node.out)
-    return None
+            found = needed - more if found is None and needed is not None else found
+            least = max(least, _least_rank_at(node, slot) - more)
+            if _keeps_rank(node, slot):
+                waiting.append((node.out, more))
+            elif slot == 0 and node.is_op("Unsqueeze"):
+                waiting.append((node.out, more + len(axes_of(node) or ())))
+            elif slot == 1 and node.is_op("Gather") and node.inputs[0] is not None and node.inputs[0].rank:
+                waiting.append((node.out, more + node.inputs[0].rank - 1))
+    return max(found or 0, least) if found is not None or least else None
+
+
+def _keeps_rank(node: Node, slot: int) -> bool:
+    """True if the result has the rank of an input."""
+    if slot == 0 and (traits(node).has(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE) or node.op in KEEP_RANK):
+        return True
+    others = (v for i, v in enumerate(node.inputs) if i != slot and v is not None)
+    return traits(node).has(Trait.BROADCASTS) and all(v.rank == 0 for v in others)
+
+
+def _least_rank_at(node: Node, slot: int) -> int:
+    """The least rank of an input that has the axes that the node names; 0 if it names none."""
+    if slot != 0 or node.domain:
+        return 0
+    if node.op == "Unsqueeze":
+        added = axes_of(node) or ()
+        return max(added, default=-1) + 1 - len(added)
+    if node.op == "Shape":
+        axes = [axis for reader, at in node.out.uses if at == 0 for axis in _elements_read(reader)]
+    elif node.op == "Squeeze" or node.op.startswith("Reduce"):
+        axes = list(axes_of(node) or ())
+    elif node.op == "CumSum":
+        axes = list(ints(node.input(1)) or ())
+    else:
+        axes = [node.attr("axis", 0)] if node.op in WITH_AXIS else []
+    return max((axis + 1 if axis >= 0 else -axis for axis in axes), default=0)
+
+
+def _elements_read(node: Node) -> Iterator[int]:
+    """The elements of a list that a node is known to read."""
+    if node.is_op("Gather"):
+        yield from ints(node.input(1)) or ()
+    elif node.is_op("Slice"):
+        yield from ints(node.input(1)) or ()
+        yield from (end - 1 for end in ints(node.input(2)) or () if 0 < end <= LARGEST_RANK)
 
 
 def _rank_at(node: Node, slot: int) -> int | None:

@@ -22,6 +22,7 @@ from ortconv.compare.gap import (
     is_finite,
     is_numeric,
     is_stray,
+    longer,
     near_overflow,
     widest,
 )
@@ -65,7 +66,7 @@ class Reasons:
     def explain(self, found: Deviation) -> bool:
         """True if a deviation is no fault of the result."""
         if found.gap.mismatch is not None and not found.gap.is_in_elements:
-            return False
+            return self._varies_in_length(found)
         if found.gap.strays:
             found = replace(found, gap=replace(found.gap, strays=self._strays(found)))
             if accepts(found.tolerance, found.gap):
@@ -74,6 +75,19 @@ class Reasons:
         if reason in _UNSTABLE:
             self.unstable.add(found.k)
         return reason is not None
+
+    def _varies_in_length(self, found: Deviation) -> bool:
+        """True if only the length of one axis differs, and that of the source's own results differs by not much less: they list the
+        elements that pass a limit, some of them by rounding.
+        """
+        axis, more = longer(found.want, found.got)
+        ran = chain(self._source_outputs(found), self._plain_and_own(found), self._perturbed(found))
+        if axis is None or not any(
+            at == axis and abs(more) <= TIMES * abs(n) for at, n in map(partial(longer, found.want), ran)
+        ):
+            return False
+        self.unstable.add(found.k)
+        return True
 
     def _strays(self, found: Deviation) -> int:
         """Number of elements that are infinite or NaN in only one of the two outputs, without those that rounding explains.

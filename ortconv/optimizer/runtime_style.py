@@ -107,7 +107,7 @@ _PACKED = RulePass(QDQ, nbits.RULES)
 
 
 def passes(recipe: Recipe) -> tuple[AnyPass, ...]:
-    """Passes that are applied at once above the basic level: an .ort file cannot store 4-bit weights as they are."""
+    """Passes above the basic level for 4-bit weights, which an .ort file cannot store as they are. They are never saved."""
     return (_PACKED,) if QDQ in _saved_by(recipe) else ()
 
 

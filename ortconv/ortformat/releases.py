@@ -15,6 +15,7 @@ from ortconv.ir.kernels import (
 )
 from ortconv.ir.model import Model
 from ortconv.ortformat.functions import has_body, too_new
+from ortconv.ortformat.subbyte import first_release_of_stored
 
 
 class Oldest(NamedTuple):
@@ -44,7 +45,7 @@ def target_release(model: Model, target: str | None) -> int:
     """
     position = release_named(target or TARGET_ORT)
     needs = [
-        (first_release_of(node, cast=True), node.label)
+        (max(first_release_of(node, cast=True), first_release_of_stored(node)), node.label)
         for node in model.graph.walk()
         if target is None or not has_body(node)
     ]

@@ -142,15 +142,20 @@ def _fuse(model: Model, recipe: recipes.Recipe, context: Context, observer: Obse
     """Apply the fusions for ONNX Runtime's CPU provider; in Runtime style, record them instead."""
     from ortconv.ortformat.functions import expand_functions
     from ortconv.ortformat.precision import insert_casts
+    from ortconv.ortformat.subbyte import narrow_readers, widen_constants
 
     if _run(model, recipe.basic_for_cpu, context, observer):
         _run(model, recipe.basic, context, observer)
     expand_functions(model, context.release)  # ONNX Runtime has kernels for some nodes only in another form
     insert_casts(model, context.release)
-    if context.optimization_style == "Runtime":
-        from ortconv.optimizer.runtime_style import passes, save_fusions
+    if narrow_readers(model):
+        from ortconv.optimizer.runtime_style import passes
 
         _run(model, passes(recipe), context, observer)
+        widen_constants(model)
+    if context.optimization_style == "Runtime":
+        from ortconv.optimizer.runtime_style import save_fusions
+
         save_fusions(model, recipe, context)
     else:
         _run(model, recipe.above_basic, context, observer)

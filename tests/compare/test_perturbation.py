@@ -85,6 +85,13 @@ CASES = {
         "n = Neg(x) r = Reciprocal(n) y = HardSigmoid(r)", [0, 1, 2, 4], [1, 0.3, 0.4, 0.45],
         ([1.1, 0.3, 0.4, 0.45], [1, 0.33, 0.4, 0.45])
     ),
+    "a number of elements, of which one is at the limit": Case(
+        "l = Greater(x, one) y = Compress(x, l)", [1, 2, 3, 4], [1, 2, 3, 4],
+        ([1, 1, 1, 2, 3, 4], [], [[2], [3], [4]], [2, 3, 5])
+    ),
+    "a number of elements, of which none is near the limit": Case(
+        "l = Greater(x, one) y = Compress(x, l)", [0, 2, 3, 4], [2, 3, 4], ([1, 2, 3, 4], [2, 3])
+    ),
 }  # fmt: skip
 
 

@@ -402,6 +402,19 @@ UNRANKED = {
         ),
         (3, 4),
     ),
+    "an element of the shape": (graph("s = Shape(x) y = Gather(s, i)", "float[] x", i=ints(0, 2)), (3,)),
+    "a part of the shape": (graph("s = Shape(x) y = Slice(s, i, j)", "float[] x", i=ints(1), j=ints(4)), (4,)),
+    "an axis": (graph("y = ReduceMax<axes = [-2]>(x) z = Softmax<axis = 2>(x)", "float[] x"), (3,)),
+    "an axis of a sum": (graph("a = Sub(c, x) y = CumSum(a, i)", "float[] x", c=(), i=np.array(1)), (2,)),
+    "an axis in the middle": (graph("y = Unsqueeze(x, i)", "float[] x", i=ints(2)), (2,)),
+    "indices of a table": (
+        graph("a = Gather(t, x) y = LSTM<hidden_size = 4>(a, w, r)", "int64[] x", t=(5, 3), w=(1, 16, 3), r=(1, 16, 4)),
+        (2,),
+    ),
+    "data of weights, with an axis more": (
+        graph("a = Unsqueeze(x, i) y = Conv(a, w)", "float[] x", w=(2, 1, 5), i=ints(1)),
+        (2,),
+    ),
     "a product within a Scan": (
         graph(
             "z, y = Scan<num_scan_inputs = 1, body = b (float[] s, float[] u) => (float[] t, float[] v)"

@@ -259,6 +259,15 @@ def test_softmax_of_few_elements(shape: tuple[int, ...], opset: int, *, fits: bo
         refused(y)
 
 
+@pytest.mark.parametrize("steps", [63, 255, 256])
+def test_softmax_whose_steps_are_a_whole_share_of_1(steps: int) -> None:
+    """1 / 63 and 1 / 255 are larger in float32, and the kernel truncates their reciprocals to 62 and 254."""
+    net = Net()
+    net.quantized(net.add("Softmax", net.activations(3, 2, scale=0.5), axis=1), 1 / steps, 0.0)
+    feeds = {net.inputs[0].name: np.array([[9, -9], [1, -1], [0.5, -0.5]], np.float32)}
+    assert check(net, 0, feeds) == around(f"{MICROSOFT}QLinearSoftmax")
+
+
 def test_softmax_whose_steps_are_no_whole_share_of_1_stays() -> None:
     """onnxruntime's QLinearSoftmax has floor(1 / scale) steps: with 33 of 33.3 steps, a half becomes another code."""
     net = Net()

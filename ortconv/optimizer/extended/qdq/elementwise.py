@@ -78,8 +78,8 @@ def _softmax_fits(node: Node, y: Quantized) -> bool:
     """True if the sums are long enough for the scale of the result: the kernel overflows if a sum is short and the
     scale small.
 
-    1 / scale must be a whole number, because the kernel truncates it. The kernel also returns nothing if there are no
-    elements; and before ONNX Runtime 1.32, int8 results above 127 wrap around.
+    1 / scale must be a whole number, because the kernel has only whole numbers of steps. The kernel also returns nothing if
+    there are no elements; and before ONNX Runtime 1.32, int8 results above 127 wrap around.
     """
     step, zero = elements(y.scale), zero_points(y)
     if step is None or zero is None:
@@ -100,11 +100,24 @@ def _summed(softmax: Node) -> int:
     return prod(lengths) if lengths else 0
 
 
+def _softmax_parameters(y: Quantized) -> list[NewInput]:
+    """The parameters of a result, with the next lower scale if needed: the kernel truncates 1 / scale, computed in float32."""
+    step = elements(y.scale)
+    assert step is not None
+    levels, scale = round(1 / step[0]), np.float32(step[0])
+    while np.float32(1) / scale < levels:
+        scale = np.nextafter(scale, np.float32(0))
+    return [y.parameters[0] if scale == step[0] else np.array(scale), y.parameters[1]]
+
+
 class Unary(NamedTuple):
-    """An operator with one input: the attributes of its counterpart, and the condition under which both have the same result."""
+    """An operator with one input: the attributes of its counterpart, the condition under which both have the same result, and the
+    parameters of that result.
+    """
 
     attrs: Callable[[Node], dict[str, Attribute]]
     fits: Callable[[Node, Quantized], bool] = lambda node, y: True
+    parameters: Callable[[Quantized], list[NewInput]] = lambda y: y.parameters
 
 
 UNARY = {
@@ -112,7 +125,9 @@ UNARY = {
     "GlobalAveragePool": Unary(lambda node: {"channels_last": 0}, _pool_fits),
     "LeakyRelu": Unary(lambda node: {"alpha": attribute(node, "alpha")}),
     "Sigmoid": Unary(lambda node: {}),
-    "Softmax": Unary(lambda node: {"axis": attribute(node, "axis"), "opset": since_version(node)}, _softmax_fits),
+    "Softmax": Unary(
+        lambda node: {"axis": attribute(node, "axis"), "opset": since_version(node)}, _softmax_fits, _softmax_parameters
+    ),
 }
 
 
@@ -124,7 +139,7 @@ def fuse_unary(m: Match) -> Replacement:
     if found is None or not unary.fits(target, found[1]):
         return None
     (x,), y = found
-    return microsoft(f"QLinear{target.op}", [*x.operand, *y.parameters], target, unary.attrs(target))
+    return microsoft(f"QLinear{target.op}", [*x.operand, *unary.parameters(y)], target, unary.attrs(target))
 
 
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P(("Add", "Mul"), "a", "b", name="target")))
