@@ -47,7 +47,7 @@ optimization-level = "all"
 def init(folder: str | Path = ".", *, gates: bool = True) -> Path:
     """Write a commented project file for the .onnx models below a folder, and return its path. Gates are comments by default.
 
-    UsageError if the file exists, or if there is no model.
+    UsageError if the file exists, if there is no model, or if the name of one is not valid UTF-8.
     """
     folder = Path(folder)
     path = folder / NAME
@@ -56,6 +56,9 @@ def init(folder: str | Path = ".", *, gates: bool = True) -> Path:
     models = find_models(folder)
     if not models:
         raise UsageError("there is no .onnx file below this folder", file=folder)
+    for model in models:
+        if any("\ud800" <= c <= "\udfff" for c in str(model.relative_to(folder))):
+            raise UsageError("its name is not valid UTF-8, which TOML demands", file=model, hint="rename it")
     text = HEAD.format(gates="" if gates else "# ")
     write_text(path, "\n".join([text, *(_section(name, model, folder) for name, model in _named(models))]))
     return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tomllib
 from pathlib import Path
 
@@ -184,6 +185,14 @@ def test_the_file_is_found_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 # -------------------------------------------------------------------------------------------------------------------- init
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have only names of Unicode")
+def test_init_refuses_a_name_that_toml_cannot_hold(tmp_path: Path) -> None:
+    (tmp_path / "bad\udcff.onnx").write_bytes(b"")
+    with pytest.raises(UsageError, match="not valid UTF-8"):
+        ortconv.init(tmp_path)
+    assert not (tmp_path / "ortconv.toml").exists()
 
 
 def test_init_names_every_model(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
