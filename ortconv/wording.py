@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 
@@ -66,4 +67,6 @@ def command_line(words: Sequence[str]) -> str:
         return shlex.join(words)
     from subprocess import list2cmdline
 
-    return list2cmdline(words)
+    return " ".join(
+        f'"{word}"' if re.fullmatch(r'[^\s"]*[&|<>^()][^\s"]*', word) else list2cmdline([word]) for word in words
+    )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from ortconv.cli.tables import count
 from ortconv.files import size
 from ortconv.report.labels import byte_text
-from ortconv.wording import and_others, counted, installed, listed
+from ortconv.wording import and_others, command_line, counted, installed, listed
 
 
 @pytest.mark.parametrize(
@@ -44,3 +46,16 @@ def test_a_list_ends_with_the_number_of_the_others(number: int, text: str) -> No
 
 def test_a_package_that_is_not_installed() -> None:
     assert installed(["numpy", "no-such-package"]) == {"numpy": np.__version__, "no-such-package": "not installed"}
+
+
+@pytest.mark.parametrize(
+    ("system", "line"),
+    [
+        ("posix", "ortconv check 'a b.onnx' --fail-on 'cosine<2' 'x\\y' 'say \"hi\"'"),
+        ("nt", 'ortconv check "a b.onnx" --fail-on "cosine<2" x\\y "say \\"hi\\""'),
+    ],
+)
+def test_a_line_for_the_shell(system: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ortconv.wording.os", SimpleNamespace(name=system))
+    words = ["ortconv", "check", "a b.onnx", "--fail-on", "cosine<2", "x\\y", 'say "hi"']
+    assert command_line(words) == line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -23,6 +24,8 @@ from ortconv.errors import CrashError, FormatError, LimitError
 from ortconv.watch import Activity
 from tests.batch_models import folder_of
 
+posix = pytest.mark.skipif(os.name != "posix", reason="paths and links of POSIX")
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -38,6 +41,7 @@ def models() -> dict[str, str]:
 CONVERT = ["convert", "in", "--output-dir", "out", "--no-validate", "--jobs", "2"]
 
 
+@posix
 def test_lines_counts_and_a_table_of_failures(models: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(CONVERT) == 7
     shown = capsys.readouterr()
@@ -76,6 +80,7 @@ def test_quiet(models: dict[str, str], capsys: pytest.CaptureFixture[str]) -> No
     assert all(line.startswith(("error: ", "hint: ")) for line in shown.err.splitlines())
 
 
+@posix
 def test_one_line_of_json_for_each_model(models: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CONVERT, "--json"]) == 7
     *lines, document = map(json.loads, capsys.readouterr().out.splitlines())
@@ -90,6 +95,7 @@ def test_one_line_of_json_for_each_model(models: dict[str, str], capsys: pytest.
     assert document["written"] == ["operator config out/required_operators.config"]
 
 
+@posix
 def test_markdown(models: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CONVERT, "--github"]) == 2
     assert "GITHUB_STEP_SUMMARY is not set" in capsys.readouterr().err
@@ -127,6 +133,7 @@ def test_failures_are_sorted_by_kind() -> None:
     assert view._rows() == [("damaged file", "b", "2"), ("limit", "a", "3"), ("limit", "c", "1")]
 
 
+@posix
 def test_styles_are_counted_together(capsys: pytest.CaptureFixture[str]) -> None:
     folder_of(Path("in"), 2, [])
     assert main([*CONVERT, "--optimization-style", "Fixed", "Runtime"]) == 0
@@ -217,6 +224,7 @@ def test_finished_models_scroll_above_the_display(here: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------- other verbs
 
 
+@posix
 @pytest.mark.slow
 def test_verify_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
     folder_of(Path("in"), 3, [])
@@ -234,6 +242,7 @@ def test_verify_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "in"]) == 2
 
 
+@posix
 @pytest.mark.slow
 def test_partition_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
     folder_of(Path("in"), 3, ["corrupt"])
@@ -252,6 +261,7 @@ def test_partition_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["partition", "in", *wrong]) in (2, 7)
 
 
+@posix
 def test_check_the_models_of_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["": 17]>\ng (float[2] x) => (float[2] y) { y = Relu (x) }'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ import ortconv
 from ortconv.cli import main
 from ortconv.reduction.command import Command
 from tests.conftest import SAMPLES
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="reads the line as shells of POSIX do")
 
 
 def line_of(shown: str) -> list[str]:
