@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -87,7 +88,7 @@ def test_equal_files_are_measured_once(found: Tuning) -> None:
 def test_the_command_makes_the_recommended_file(found: Tuning, tmp_path: Path) -> None:
     assert found.recommended is not None
     assert found.best is not None
-    words = shlex.split(found.recommended.command)
+    words = shlex.split(found.recommended.command, posix=os.name == "posix")
     assert main([*words[1:], "-o", str(tmp_path / "m.ort"), "-q"]) == 0
     assert (tmp_path / "m.ort").read_bytes() == Path(found.best.file or "").read_bytes()
 

@@ -171,6 +171,7 @@ def test_a_result_outlives_the_server() -> None:
         assert pool.submit(calls.identity, 3).result(20)[0] == 3
 
 
+@posix
 def test_a_server_that_cannot_start_fails_all_calls() -> None:
     """Also those that are submitted later: a batch reports each model."""
     pool = LocalPool(1, warm=["os:abort"])
