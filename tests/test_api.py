@@ -194,7 +194,7 @@ def test_outputs_of_any_name(output: str, source: Path, tmp_path: Path, monkeypa
     Path("out").mkdir()
     result = ortconv.convert(source, output)
     expected = f"{output.rstrip('/')}/m.ort" if "/" in output or output == "out" else output
-    assert result.files[0] == expected
+    assert Path(result.files[0]).as_posix() == expected
     for backend in ("numpy", "onnxruntime"):
         np.testing.assert_array_equal(ortconv.Session(expected, backend).run(None, {"x": X})[0], [[1, 0, 3]])
 

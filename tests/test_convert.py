@@ -17,6 +17,7 @@ from ortconv.compare.tolerance import limit
 from ortconv.errors import MismatchError, UsageError
 from ortconv.ir.graph import Graph
 from ortconv.ir.verify import verify
+from ortconv.wording import fix_dim_options
 from tests import text_models, unoptimized
 
 ORT_BASIC = {
@@ -205,7 +206,7 @@ def test_dimensions_without_a_name_have_that_of_the_input(tmp_path: Path) -> Non
     result = ortconv.convert(source, tmp_path / "m.ort", use_nnapi=True)
     assert not result.partitions
     advice = next(row for row in result.refusals if row["rule"] == "static-shape")["advice"]
-    assert advice.endswith("convert --fix-dim 'x[0]=SIZE' --fix-dim 'x[2]=SIZE'")
+    assert advice.endswith(f"convert {fix_dim_options(['x[0]', 'x[2]'])}")
     result = ortconv.convert(source, tmp_path / "m.ort", use_nnapi=True, fix_dims={"x[0]": 3, "x[2]": 4})
     assert [len(p["nodes"]) for p in result.partitions or ()] == [2]
     assert ortconv.Session(tmp_path / "m.ort").get_inputs()[0].shape == [3, 2, 4]

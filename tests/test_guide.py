@@ -92,6 +92,7 @@ def run(command: str) -> list[str]:
     return [line.rstrip() for line in (done.stdout + done.stderr).splitlines()]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="the paths of the page are those of POSIX")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "model", "count", "written"),

@@ -23,7 +23,7 @@ BUSY = 4.0
 
 
 class Deadline(NamedTuple):
-    """The latest times by time.monotonic() and by time.thread_time()."""
+    """The latest times by time.perf_counter() and by time.thread_time()."""
 
     real: float = math.inf
     cpu: float = math.inf
@@ -39,7 +39,7 @@ def within(seconds: float, *, cpu: bool = False) -> Iterator[None]:
     With `cpu`, the seconds are CPU time of this thread, so that results depend less on what else the machine does.
     """
     outer = _ENDS.get() or Deadline()
-    real = time.monotonic() + (BUSY * seconds if cpu else seconds)
+    real = time.perf_counter() + (BUSY * seconds if cpu else seconds)
     token = _ENDS.set(
         Deadline(min(real, outer.real), min(time.thread_time() + seconds, outer.cpu) if cpu else outer.cpu)
     )
@@ -52,7 +52,7 @@ def within(seconds: float, *, cpu: bool = False) -> Iterator[None]:
 def seconds_left() -> float | None:
     """Seconds until the deadline, at least 0; None if there is no limit."""
     ends = _ENDS.get()
-    return None if ends is None else max(0.0, ends.real - time.monotonic())
+    return None if ends is None else max(0.0, ends.real - time.perf_counter())
 
 
 def check_limit() -> None:
@@ -76,5 +76,5 @@ def _watched(steps: Iterable[T], ends: Deadline, backend: str) -> Iterator[T]:
 
 
 def check(ends: Deadline, backend: str) -> None:
-    if time.monotonic() > ends.real or (ends.cpu < math.inf and time.thread_time() > ends.cpu):
+    if time.perf_counter() > ends.real or (ends.cpu < math.inf and time.thread_time() > ends.cpu):
         raise TimeLimitError("the run exceeds its time limit", backend=backend)

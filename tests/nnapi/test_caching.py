@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def test_a_second_compilation_comes_from_the_cache(device: Counting, tmp_path: P
     names = sorted(path.name for path in tmp_path.iterdir())
     assert [len(name) for name in names] == [66, 66]
     assert [name[64:] for name in names] == ["10", "20"]
-    assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
+    assert os.name != "posix" or all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
 
 
 def test_control_flow_is_cached(device: Counting, tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_names_of_files() -> None:
     files = CacheFiles.of(
         "/data/cache/", b"\x00\x1f" + bytes(30), SimulatedDevice({"name": "n", "cache": {"model_files": 2}})
     )
-    assert [str(path) for path in files.paths] == [f"/data/cache/AAPB{'AA' * 30}1{number}" for number in (0, 1)]
+    assert [path.as_posix() for path in files.paths] == [f"/data/cache/AAPB{'AA' * 30}1{number}" for number in (0, 1)]
 
 
 def test_without_caching_nothing_is_kept(device: Counting) -> None:

@@ -292,6 +292,7 @@ def slow_device() -> SimulatedDevice:
     return SimulatedDevice({"name": "slow", "faults": {"slow_s": 0.05}})
 
 
+@pytest.mark.skipif(os.name != "posix", reason="select waits for files")
 def test_fences_of_a_device(go: threading.Event) -> None:
     with nnapi.registered(slow_device()):
         compilation = compiled(chain(Operation.RELU), [nnapi.get_device("slow")])
