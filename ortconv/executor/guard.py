@@ -53,12 +53,12 @@ def guarded(nodes: Iterable[Node], doing: str) -> Iterator[None]:
 def _blamed(error: Exception, nodes: list[Node], doing: str) -> OrtconvError:
     if isinstance(error, NameError | ImportError):  # no model causes these
         nodes = []
-    end = time.monotonic() + SECONDS
+    end = time.perf_counter() + SECONDS
     for node in _all(nodes):
         reason = _failure(node)
         if reason is not None:
             return GraphError(f"the operator cannot be computed: {reason}", node=node.label, hint=_HINT)
-        if time.monotonic() > end:
+        if time.perf_counter() > end:
             break
     notes = getattr(error, "__notes__", ())
     return InternalError(f"{doing} failed: {type(error).__name__}: {error}", node=next(iter(notes), None))

@@ -102,7 +102,7 @@ class Compilation(Handle):
         """Choose devices and prepare the model on them. After an error, the compilation cannot be used."""
         self._must_be_open()
         self.finished = True
-        deadline = None if self._timeout is None else time.monotonic() + self._timeout * 1e-9
+        deadline = None if self._timeout is None else time.perf_counter() + self._timeout * 1e-9
         if self.partitioning is not PartitioningMode.OFF:
             try:
                 self._plan = self._partitioned(deadline)

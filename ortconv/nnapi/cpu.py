@@ -31,7 +31,7 @@ MOST_RECORDINGS = 2
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """The deadline of a run. Times are those of time.monotonic, in seconds."""
+    """The deadline of a run. Times are those of time.perf_counter, in seconds."""
 
     deadline: float | None = None
     loop_timeout: float = 2.0
@@ -40,12 +40,12 @@ class RunLimits:
 
     def check(self, code: ResultCode) -> None:
         """Raise an error with `code` once the deadline has passed."""
-        if self.deadline is not None and time.monotonic() >= self.deadline:
+        if self.deadline is not None and time.perf_counter() >= self.deadline:
             raise NnapiError(code, "the deadline is past")
 
     def within(self, seconds: float) -> RunLimits:
         """These limits, with a deadline at most `seconds` from now."""
-        deadline = time.monotonic() + seconds
+        deadline = time.perf_counter() + seconds
         return replace(self, deadline=deadline if self.deadline is None else min(self.deadline, deadline))
 
 
@@ -233,7 +233,7 @@ class CpuProgram:
     ) -> Sequence[Tensor]:
         condition, body = (self.programs[index] for index in operation.inputs[:2])
         state = inputs[2:]
-        end = time.monotonic() + context.limits.loop_timeout
+        end = time.perf_counter() + context.limits.loop_timeout
         while truth(condition._run(state, None, context)[0], operation.code):
             check_loop(end)
             results = body._run(state, None, context)
@@ -273,5 +273,5 @@ def truth(value: OperandValue, code: Operation) -> bool:
 
 def check_loop(end: float) -> None:
     """Raise MISSED_DEADLINE_TRANSIENT if a WHILE runs beyond `end`."""
-    if time.monotonic() >= end:
+    if time.perf_counter() >= end:
         raise NnapiError(ResultCode.MISSED_DEADLINE_TRANSIENT, "the loop timeout is past", operation=Operation.WHILE)

@@ -94,7 +94,7 @@ class PrepareOptions:
 
     def check_deadline(self) -> None:
         """Raise MISSED_DEADLINE_PERSISTENT if the deadline has passed."""
-        if self.deadline is not None and time.monotonic() >= self.deadline:
+        if self.deadline is not None and time.perf_counter() >= self.deadline:
             raise NnapiError(ResultCode.MISSED_DEADLINE_PERSISTENT, "the deadline is past before the model is prepared")
 
 

@@ -336,7 +336,7 @@ class Execution(Handle):
         for side, arguments in (("input", self._inputs), ("output", self._outputs)):
             if None in arguments:
                 raise bad_data(f"{side} {arguments.index(None)} is not set")
-        deadline = None if self._timeout is None else time.monotonic() + self._timeout * 1e-9
+        deadline = None if self._timeout is None else time.perf_counter() + self._timeout * 1e-9
         limits = RunLimits(deadline, self._loop_timeout * 1e-9, self.attributes)
         inputs = [_value(argument) for argument in self._inputs if argument is not None]
         room = [_room(argument) for argument in self._outputs if argument is not None]

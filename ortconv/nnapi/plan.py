@@ -317,7 +317,7 @@ class _PlanWalk:
         condition, body = (self.plan.steps.models[source] for source in (step.condition, step.body))
         loop = self.loops.get(at)
         if loop is None:
-            end = time.monotonic() + self.request.limits.loop_timeout
+            end = time.perf_counter() + self.request.limits.loop_timeout
             loop = self.loops[at] = _Loop([self.fetch(key) for key in step.inputs], end)
         elif loop.body_next:
             loop.body_next = False

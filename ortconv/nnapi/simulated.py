@@ -203,7 +203,7 @@ def main_operand(code: Operation) -> int:
 
 def _sleep(seconds: float, limits: RunLimits) -> None:
     """Sleep. Raises MISSED_DEADLINE_TRANSIENT if the deadline comes first."""
-    left = seconds if limits.deadline is None else min(seconds, max(0.0, limits.deadline - time.monotonic()))
+    left = seconds if limits.deadline is None else min(seconds, max(0.0, limits.deadline - time.perf_counter()))
     time.sleep(left)
     limits.check(ResultCode.MISSED_DEADLINE_TRANSIENT)
 
