@@ -92,11 +92,9 @@ def _add_biases(root: Graph, release: int | None) -> int:
     nodes = [n for n in root.walk() if n.is_op("FastGelu", MICROSOFT) and n.input(1) is not None]
     found = [n for n in nodes if not n.ep and not has_kernel(n, release) and (_is_double(n) or not _takes_row(n))]
     for node in found:
-        graph = node.graph
-        assert graph is not None
-        total = graph.add_node("Add", node.inputs, before=node)
+        total = node.parent.add_node("Add", node.inputs, before=node)
         update_types(total)
-        graph.set_inputs(node, [total.out])
+        node.parent.set_inputs(node, [total.out])
     return len(found)
 
 

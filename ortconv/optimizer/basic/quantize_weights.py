@@ -97,7 +97,7 @@ def _quantized_bias(b: Value, unit: Array, node: Node, domain: str) -> NewInput:
     if b.dtype is not DType.FLOAT or b.rank != 1 or node.attr("beta", 1.0) != 1:
         return None
     values = b.constant.numpy().astype(np.float64)
-    if (unit.ndim and unit.shape != values.shape) or not np.all(np.isfinite(values)) or not np.all(unit > 0):
+    if unit.shape not in ((), values.shape) or not np.all(np.isfinite(values)) or not np.all(unit > 0):
         return None
     codes = np.rint(values / unit)
     if codes.size and np.max(np.abs(codes)) > LARGEST_BIAS:

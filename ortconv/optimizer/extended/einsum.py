@@ -43,10 +43,11 @@ def labels(node: Node) -> Labels | None:
     equation = str(node.attr("equation", "")).replace(" ", "")
     terms, arrow, out = equation.partition("->")
     operands = terms.split(",")
-    if len(operands) != 2 or "." in equation or not equation.replace("->", "").replace(",", "").isalpha():
+    letters = "".join(operands)
+    if len(operands) != 2 or not (letters + out).isalpha():
         return None
     if not arrow:
-        out = "".join(sorted(c for c in set(terms) if terms.count(c) == 1 and c != ","))
+        out = "".join(sorted(c for c in letters if letters.count(c) == 1))
     if any(len(set(term)) < len(term) for term in (*operands, out)):
         return None
     found = Labels(operands[0], operands[1], out)

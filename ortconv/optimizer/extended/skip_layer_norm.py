@@ -52,7 +52,7 @@ def _fuse(norm: Node, context: Context) -> bool:
 
 def _is_supported(norm: Node, total: Value) -> bool:
     """True if SkipLayerNormalization supports this normalization: of float rows along the last of 2 or 3 axes."""
-    shape, parameters = total.shape or (), [v for v in norm.inputs[1:] if v is not None]
+    shape, parameters = total.shape or (), norm.present_inputs[1:]
     return (
         len(shape) in (2, 3)
         and attribute(norm, "axis") in (-1, len(shape) - 1)
