@@ -40,6 +40,11 @@ class Value:
         return const if isinstance(const, Tensor) and not self.is_input else None
 
     @property
+    def is_used(self) -> bool:
+        """True if a node reads this value, or the graph returns it."""
+        return bool(self.uses) or self.is_output
+
+    @property
     def consumers(self) -> list[Node]:
         """The distinct nodes that read this value, in order of first use."""
         return list(dict.fromkeys(node for node, _ in self.uses))

@@ -99,7 +99,7 @@ def eliminate_dropout(m: Match) -> Replacement:
     Differs: unless the ratio is 0, training_mode must be absent or constant false, which ONNX Runtime does not check.
     """
     mask, ratio, training = m.root.output(1), m.root.input(1), m.root.input(2)
-    if mask is not None and (mask.uses or mask.is_output):
+    if mask is not None and mask.is_used:
         return None
     drops = training is not None and scalar(training) != 0 and (ratio is None or scalar(ratio) != 0)
     return None if drops else m.x

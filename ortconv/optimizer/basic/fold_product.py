@@ -90,7 +90,7 @@ def _per_column(m: Match, constant: Value) -> Array | None:
     return wide(constant).reshape(-1) if columns > 1 and shape == (1,) * (len(shape) - 1) + (columns,) else None
 
 
-def _scaled(m: Match, scale: Array, shift: Array | None = None) -> New | None:
+def _scaled(m: Match, scale: Array, shift: Array | float = 0.0) -> New | None:
     """The product with scaled weights and bias, and another bias added; None if others read the weights, or if not finite."""
     product, dtype = m.node("product"), m.tensor("w").dtype
     bias = _per_column(m, m.b) if "b" in m.bound else np.zeros(len(scale))
@@ -98,7 +98,7 @@ def _scaled(m: Match, scale: Array, shift: Array | None = None) -> New | None:
         return None
     with np.errstate(all="ignore"):
         weights = rounded(wide(m.w) * scale, dtype)
-        added = rounded(bias * scale + (0 if shift is None else shift), dtype)
+        added = rounded(bias * scale + shift, dtype)
     if weights is None or added is None:
         return None
     types = [product.out.type]

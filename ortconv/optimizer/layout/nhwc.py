@@ -185,8 +185,7 @@ def _makes_images(node: Node, types: Collection[DType]) -> bool:
         return False
     if (node.out.rank or 0) < FEWEST or any(v.rank != node.out.rank or v.dtype not in types for v in results):
         return False
-    others = [v for v in node.present_outputs if v not in results]
-    return not any(v.uses or v.is_output for v in others)
+    return not any(v.is_used for v in node.present_outputs if v not in results)
 
 
 def _may_be_image(value: Value | None, rank: int | None, types: Collection[DType]) -> bool:
@@ -325,7 +324,7 @@ def _leave(graph: Graph, node: Node, old: Value, last: Value) -> None:
                 graph.remove(user)
             else:
                 graph.set_input(user, 0, last)
-    if old.uses or old.is_output:
+    if old.is_used:
         graph.replace(old, add_transpose(last, to_first(last.rank or 0), node))
 
 
