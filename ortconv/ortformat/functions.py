@@ -118,7 +118,7 @@ def without_kernel(graph: Graph) -> list[Node]:
 def refuse_without_kernel(graph: Graph) -> None:
     """Raise UnsupportedError for the first node that onnxruntime cannot run without expansion."""
     for node in without_kernel(graph):
-        types = ", ".join(type_text(v.type) or "a type that is not known" for v in node.inputs if v is not None)
+        types = ", ".join(type_text(v.type) or "a type that is not known" for v in node.present_inputs)
         raise UnsupportedError(
             f"onnxruntime has no CPU kernel for this operator with {types or 'no inputs'}, nor a function body",
             node=node.label,
@@ -252,5 +252,5 @@ def _visible(graph: Graph) -> dict[str, Value]:
     values: dict[str, Value] = {} if graph.parent is None else _visible(graph.parent)
     values.update((v.name, v) for v in graph.inputs)
     values.update(graph.initializers)
-    values.update((v.name, v) for n in graph for v in n.outputs if v is not None)
+    values.update((v.name, v) for n in graph for v in n.present_outputs)
     return values

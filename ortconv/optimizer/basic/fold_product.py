@@ -64,9 +64,7 @@ def fold_flattened_batch_norm(m: Match) -> Replacement:
     if flat.out.rank != 2 or not len(affine.scale) == flat.out.dim(1) == m.tensor("w").shape[1]:
         return None
     product = _scaled(m, affine.scale, affine.shift)
-    if product is None:
-        return None
-    return New(flat.op, [product, *flat.inputs[1:]], like=flat, types=[flat.out.type])
+    return None if product is None else New(flat.op, [product, *flat.inputs[1:]], like=flat, types=[flat.out.type])
 
 
 @rule("ConstantSumFusion", P("Add", P("Add", "x", C("b"), commutative=True), C("c"), commutative=True))

@@ -342,14 +342,14 @@ UPSAMPLING = {"nearest": ("asymmetric",), "linear": ("asymmetric", "half_pixel",
 def _upsampling_mode(node: Node, opset: int) -> tuple[str, str] | None:
     """The mode and coordinate transformation of a Resize if Upsample supports them; else None."""
     mode = node.attr("mode", "nearest")
-    transformation = "asymmetric" if opset < 11 else node.attr("coordinate_transformation_mode", "half_pixel")
     if node.attrs.keys() & {"axes", "antialias", "keep_aspect_ratio_policy"} or node.out.rank != 4:
         return None
-    if mode == "nearest":
-        supported = opset < 11 or node.attr("nearest_mode", "round_prefer_floor") == "floor"
-    else:
-        supported = opset >= 11
-    return (mode, transformation) if supported and transformation in UPSAMPLING.get(mode, ()) else None
+    if opset < 11:
+        return (mode, "asymmetric") if mode == "nearest" else None
+    if mode == "nearest" and node.attr("nearest_mode", "round_prefer_floor") != "floor":
+        return None
+    transformation = node.attr("coordinate_transformation_mode", "half_pixel")
+    return (mode, transformation) if transformation in UPSAMPLING.get(mode, ()) else None
 
 
 def _factors(node: Node, source: Shape, opset: int) -> Ints | None:
