@@ -26,9 +26,8 @@ def _output_types(node: Node, options: Any) -> list[ValueType | None]:
     from ortconv.backends.onnxruntime_cpu import runtime
 
     onnxruntime = runtime()
-    assert node.graph is not None
     reads = list(dict.fromkeys(node.present_inputs))
-    proto = region_proto(node.graph, [node], reads, node.present_outputs)
+    proto = region_proto(node.parent, [node], reads, node.present_outputs)
     for info in proto.graph.output:
         info.ClearField("type")
     try:

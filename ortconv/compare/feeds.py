@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -345,12 +345,18 @@ INDEXED: dict[tuple[str, int], Callable[[Node], list[Dim]]] = {
 """The sizes that indices must lie below, by (operator, slot). Generated sequences have one element."""
 
 
+def stated(inputs: Iterable[Value]) -> str:
+    """The inputs of a model and their types, as hints state them."""
+    return f"the model's inputs: {', '.join(f'{v.name} {v.type}' for v in inputs)}"
+
+
 def from_arrays(graph: Graph, arrays: Mapping[str, Any], others: Collection[str] = ()) -> Feeds:
     """A user's arrays as feeds. Raises UsageError if an input is unknown, or missing and not among the others."""
     names = {v.name: v for v in graph.inputs}
     unknown = [name for name in arrays if name not in names]
-    missing = [name for name, v in names.items() if v.const is None and name not in arrays and name not in others]
+    given = {*arrays, *others}
+    missing = [name for name, v in names.items() if v.const is None and name not in given]
     if unknown or missing:
         what = f"there is no input '{unknown[0]}'" if unknown else f"input '{missing[0]}' is missing"
-        raise UsageError(what, hint=f"the model's inputs: {', '.join(f'{v.name} {v.type}' for v in names.values())}")
+        raise UsageError(what, hint=stated(graph.inputs))
     return dict(arrays)

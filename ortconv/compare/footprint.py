@@ -33,8 +33,8 @@ def peak(graph: Graph, size: Callable[[Value], int]) -> Footprint:
         live += sum(map(size, node.present_outputs))
         if live + inner > most.bytes:
             most = Footprint(live + inner, node.label)
-        dead = {v for v in (*node.reads, *node.outputs) if v is not None and last.get(v, -1) <= i}
-        live -= sum(size(v) for v in dead if v.const is None and v.graph is graph)
+        own = (v for v in {*node.present_reads, *node.present_outputs} if v.const is None and v.graph is graph)
+        live -= sum(size(v) for v in own if last.get(v, -1) <= i)
     return most
 
 

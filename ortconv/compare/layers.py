@@ -79,7 +79,7 @@ def compare_layers(
 
 def _used(graph: Graph) -> set[str]:
     """The values that nodes make and that are read or returned."""
-    return {v.name for node in graph for v in node.present_outputs if (v.uses or v.is_output)}
+    return {v.name for node in graph for v in node.present_outputs if v.is_used}
 
 
 def _compared(name: str, want: Any, value: Value, got: Any, node: Node, limit: float) -> ComparedLayer | None:

@@ -56,7 +56,7 @@ def _rank_kept(node: Node) -> int | None:
         return None
     readers = (reader for reader, slot in node.out.uses if reader.is_op("Reshape") and slot == 0)
     kept = [axis for reader in readers for axis in _kept_axes(reader)]
-    return max(source.rank or 0, *(axis + 1 for axis in kept)) if kept else None
+    return max(source.rank or 0, max(kept) + 1) if kept else None
 
 
 def _kept_axes(node: Node) -> list[int]:

@@ -175,15 +175,8 @@ def _is_endless(node: Node) -> bool:
         return False
     if going is not None and not _is_true(going):
         return False
-    value = _copied(body.outputs[0])
+    value = body.outputs[0].original
     return value in body.inputs[1:2] or _is_true(value)
-
-
-def _copied(value: Value) -> Value:
-    """The value that Identity nodes copy to this one."""
-    while value.producer is not None and value.producer.op == "Identity" and value.producer.inputs[0] is not None:
-        value = value.producer.inputs[0]
-    return value
 
 
 def _is_true(value: Value) -> bool:

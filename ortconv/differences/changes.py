@@ -255,7 +255,7 @@ class GraphChanges:
     def _unused(self) -> Iterator[Change]:
         """Unused constants whose content the other graph lacks."""
         a, b = self._contents(self.alignment.a), self._contents(self.alignment.b)
-        unused = {key: v for key, v in (a | b).items() if (key in a) != (key in b) and not v.uses and not v.is_output}
+        unused = {key: v for key, v in (a | b).items() if (key in a) != (key in b) and not v.is_used}
         for key, value in unused.items():
             text = tensor_text(value.const)
             before, after = (text, ABSENT) if key in a else (ABSENT, text)

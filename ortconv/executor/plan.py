@@ -364,9 +364,7 @@ def _body(graph: Graph, outer: Sequence[Value], reference: bool, watch: Watch | 
 
 def _keeps_condition(body: Graph) -> bool:
     """True for the body of a Loop whose condition is unchanged, or always true."""
-    value = body.outputs[0] if body.outputs else None
-    while value is not None and value.producer is not None and value.producer.op == "Identity":
-        value = value.producer.input(0)
-    if value is None or value.constant is not None:
-        return value is not None and value.constant is not None and bool(value.constant.numpy().all())
+    value = body.outputs[0].original if body.outputs else None
+    if value is not None and value.constant is not None:
+        return bool(value.constant.numpy().all())
     return len(body.inputs) > 1 and value is body.inputs[1]

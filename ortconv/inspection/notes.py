@@ -101,7 +101,7 @@ def _constants(graph: Graph) -> Iterator[Note]:
     copies = _copies(found)
     if copies >= SMALL_BYTES:
         yield Note("copies", f"{copies} bytes of constants are copies of others", "ortconv convert shares them")
-    unused = [v.name for v in found if not v.uses and not v.is_output]
+    unused = [v.name for v in found if not v.is_used]
     if unused:
         yield Note("unused", f"no node reads the constant {and_others(unused)}", "ortconv convert drops it")
     overridable = [v.name for v in found if v.is_input]

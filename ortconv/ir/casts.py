@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType, TensorType
+from ortconv.ir.value import Use
 
 TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 """Attributes that select the type of a result."""
@@ -21,6 +24,12 @@ def add_cast(graph: Graph, value: Value, dtype: DType, before: Node | None) -> V
         before=before,
     )
     return node.out
+
+
+def read_instead(uses: Iterable[Use], cast: Value) -> None:
+    """Make these nodes read `cast` in these slots."""
+    for user, slot in uses:
+        user.parent.set_input(user, slot, cast)
 
 
 def return_instead(graph: Graph, value: Value, cast: Value, hint: str) -> None:

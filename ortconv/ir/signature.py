@@ -180,8 +180,8 @@ def _check_window(node: Node) -> None:
 
 def _check_heads(node: Node) -> None:
     """A head has two elements for each column of the caches. onnxruntime reads beyond the end of empty heads and dies."""
-    x, cos = node.input(0), node.input(2)
-    shape, columns = (None if x is None else x.shape) or (), None if cos is None else cos.dim(1)
+    x, columns = node.input(0), node.dim(2, 1)
+    shape = (None if x is None else x.shape) or ()
     has_heads = len(shape) == 4 or (len(shape) == 3 and node.attr("num_heads", 0) > 0)
     if has_heads and shape[-1] == 0 and 0 not in shape[:-1] and isinstance(columns, int) and columns > 0:
         raise GraphError(

@@ -136,7 +136,7 @@ class SparseTensor:
             return f"values {list(count)} and indices {list(places)} do not fit, of a constant of rank {rank}"
         if self.indices.dtype.numpy.kind not in "iu":
             return f"its indices are {self.indices.dtype.name.lower()}, not integers"
-        if any(d < 0 for d in self.shape):
+        if min(self.shape, default=0) < 0:
             return f"it has a negative dimension: {list(self.shape)}"
         size = math.prod(self.shape) * self.values.dtype.numpy.itemsize
         if size > LARGEST_DENSE:

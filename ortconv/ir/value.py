@@ -40,6 +40,19 @@ class Value:
         return const if isinstance(const, Tensor) and not self.is_input else None
 
     @property
+    def is_used(self) -> bool:
+        """True if a node reads this value, or the graph returns it."""
+        return bool(self.uses) or self.is_output
+
+    @property
+    def original(self) -> Value:
+        """The value that Identity nodes copy to this one; this one if there are none."""
+        value = self
+        while value.producer is not None and value.producer.is_op("Identity"):
+            value = value.producer.present_inputs[0]
+        return value
+
+    @property
     def consumers(self) -> list[Node]:
         """The distinct nodes that read this value, in order of first use."""
         return list(dict.fromkeys(node for node, _ in self.uses))

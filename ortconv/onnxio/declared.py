@@ -8,8 +8,8 @@ supply the facts that inference cannot find.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
-from itertools import chain, repeat
+from functools import cache, partial
+from itertools import chain, filterfalse, repeat
 from typing import NamedTuple
 
 from ortconv.errors import GraphError
@@ -376,8 +376,8 @@ def _is_sure(known: Dim, symbols: set[str]) -> bool:
 
 def _without_unknown(proto: ModelProto) -> ModelProto:
     """The model with inputs for the nodes that onnx does not know: next to such nodes, it misses contradictions."""
-    opsets = {entry.domain: entry.version for entry in proto.opset_import}
-    unknown = [node for node in proto.graph.node if not _is_known(node, opsets)]
+    is_known = partial(_is_known, opsets={entry.domain: entry.version for entry in proto.opset_import})
+    unknown = list(filterfalse(is_known, proto.graph.node))
     if not unknown:
         return proto
     cut = ModelProto()
@@ -386,7 +386,7 @@ def _without_unknown(proto: ModelProto) -> ModelProto:
     infos = {info.name: info for info in (*proto.graph.value_info, *proto.graph.output) if info.name in made}
     cut.graph.input.extend(infos.values())
     del cut.graph.node[:]
-    cut.graph.node.extend(node for node in proto.graph.node if _is_known(node, opsets))
+    cut.graph.node.extend(filter(is_known, proto.graph.node))
     return cut
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import reduce
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ortconv.errors import GraphError, OrtconvError
@@ -81,10 +82,10 @@ def infer_model(source: bytes, *, strict: bool = False, on_errors: Callable[[byt
 def _has_long_vectors(found: Contents) -> bool:
     """True if vectors are declared as so long that following their elements takes onnx seconds and gigabytes."""
     graph = found.graphs[0]
-    declared = (v.type.tensor_type.shape.dim for of in (graph.input, graph.value_info) for v in of)
+    declared = (v.type.tensor_type.shape.dim for v in (*graph.input, *graph.value_info))
     if any(len(dims) == 1 and dims[0].dim_value > LONGEST_VECTOR for dims in declared):
         return True
-    constants = (a for node in found.nodes.get("Constant", ()) for a in node.attribute)
+    constants = chain.from_iterable(node.attribute for node in found.nodes.get("Constant", ()))
     sparse = (a.sparse_tensor for a in constants if a.name == "sparse_value")
     return any(len(t.dims) == 1 and t.dims[0] > LONGEST_VECTOR for t in (*graph.initializer, *sparse))
 

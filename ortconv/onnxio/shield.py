@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import cache
+from typing import Any
 
 from ortconv.errors import GraphError
 from ortconv.onnxio.messages import Contents, domain_of, graphs, label, walk
@@ -189,13 +190,18 @@ def _slices_of_shapes(found: Contents, slices: Sequence[NodeProto]) -> set[str]:
     return {node.output[0] for node in computed if node.input[0] in known}
 
 
+def _stated_dims(inferred: GraphProto) -> dict[str, Sequence[Any]]:
+    """The dimensions of inputs and inner values, by name."""
+    values = (v for part in graphs(inferred) for v in (*part.input, *part.value_info))
+    return {v.name: v.type.tensor_type.shape.dim for v in values}
+
+
 def hide_einsums(found: Contents, inferred: GraphProto) -> bool:
     """Rename the Einsums for which onnx infers the size of an axis that is broadcast. Return True if there are any."""
     einsums = found.nodes.get("Einsum", ())
     if not einsums:
         return False
-    values = (v for part in graphs(inferred) for v in (*part.input, *part.value_info))
-    sizes = {v.name: [d.dim_value or d.dim_param for d in v.type.tensor_type.shape.dim] for v in values}
+    sizes = {name: [d.dim_value or d.dim_param for d in dims] for name, dims in _stated_dims(inferred).items()}
     sizes.update((t.name, list(t.dims)) for part in graphs(inferred) for t in part.initializer)
     wrong = [node for node in einsums if _takes_first_size(node, sizes)]
     for node in wrong:
@@ -284,8 +290,7 @@ KEEPS_SYMBOLS = 10
 
 def slices_of_symbols(inferred: GraphProto) -> set[str]:
     """The outputs of the hidden Slices along an axis whose size is not known. In opset KEEPS_SYMBOLS, onnx infers them wrongly."""
-    values = (v for graph in graphs(inferred) for v in (*graph.input, *graph.value_info))
-    sizes = {v.name: v.type.tensor_type.shape.dim for v in values}
+    sizes = _stated_dims(inferred)
     held = {one.name: one for one in inferred.initializer} | dict(_constants(inferred))
     found = set()
     for node in walk(inferred.node):

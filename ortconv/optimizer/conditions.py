@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -177,6 +177,11 @@ def numbers(*dims: object) -> tuple[int, ...]:
     return known if len(known) == len(dims) else ()
 
 
+def with_open(dims: Iterable[Dim]) -> list[int]:
+    """The dimensions as a Reshape states them: -1 for those that are no numbers."""
+    return [d if isinstance(d, int) else -1 for d in dims]
+
+
 def channels_of(x: Value) -> int:
     """The length of axis 1 of a tensor of rank 3 or more; 0 if it is unknown."""
     shape = x.shape or ()
@@ -226,9 +231,14 @@ def producer_of(value: Value | None, *ops: str) -> Node | None:
     return node if node is not None and node.op in ops and node.domain == "" else None
 
 
+def stated_ints(node: Node, name: str) -> tuple[int, ...] | None:
+    """The integers of an attribute that is input 1 in later operator sets. () if absent; None if not constant."""
+    return tuple(node.attr(name, ())) if name in node.attrs else optional_ints(node.input(1))
+
+
 def axes_of(node: Node) -> tuple[int, ...] | None:
-    """The axes of a node, an attribute or, in later operator sets, input 1. () if absent; None if not constant."""
-    return tuple(node.attr("axes", ())) if "axes" in node.attrs else optional_ints(node.input(1))
+    """The axes of a node. () if absent; None if not constant."""
+    return stated_ints(node, "axes")
 
 
 def bound(number: float | int | None, dtype: DType) -> Array | None:
@@ -255,10 +265,10 @@ def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
     return None if any(v is not None and n is None for v, n in zip(given, (low, high))) else (low, high)
 
 
-def clip_range(node: Node) -> tuple[float, float]:
-    """The (lower, upper) bound of a Clip, infinite for an absent one; NaN if a bound is not constant."""
+def clip_range(node: Node, largest: float = math.inf) -> tuple[float, float]:
+    """The (lower, upper) bound of a Clip, -largest and largest for absent ones; NaN if a bound is not constant."""
     low, high = clip_bounds(node) or (math.nan, math.nan)
-    return -math.inf if low is None else low, math.inf if high is None else high
+    return -largest if low is None else low, largest if high is None else high
 
 
 def is_nonnegative(value: Value) -> bool:
@@ -291,8 +301,7 @@ def spatial_pads(node: Node, rank: int) -> tuple[int, ...] | None:
 
 def stated_pads(node: Node, rank: int) -> tuple[int, ...] | None:
     """The pads of a Pad at the start, then at the end of each axis of a tensor of this rank; None if they are not constant."""
-    pads = tuple(node.attr("pads", Ints())) if "pads" in node.attrs else ints(node.input(1))
-    given = optional_ints(node.input(3))
+    pads, given = stated_ints(node, "pads"), optional_ints(node.input(3))
     if pads is None or given is None or any(not -rank <= a < rank for a in given):
         return None
     axes = [a % rank for a in given] or list(range(rank))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.casts import TYPE_ATTRIBUTES, add_cast, return_instead
+from ortconv.ir.casts import TYPE_ATTRIBUTES, add_cast, read_instead, return_instead
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import Formal, Schema, draws, schema_of
@@ -225,8 +225,7 @@ def _narrow_constant(graph: Graph, value: Value, slots: dict[Node, Slots]) -> No
         value.type = TensorType(DType.FLOAT16, value.shape)
         return
     narrow = graph.add_initializer(graph.fresh(f"{value.name}_float16"), _narrowed(value.constant))
-    for user, slot in wanting:
-        user.parent.set_input(user, slot, narrow)
+    read_instead(wanting, narrow)
 
 
 def _convert(graph: Graph, value: Value, is_narrow: bool, slots: dict[Node, Slots]) -> int:
@@ -241,8 +240,7 @@ def _convert(graph: Graph, value: Value, is_narrow: bool, slots: dict[Node, Slot
     cast = add_cast(graph, value, DType.FLOAT if is_narrow else DType.FLOAT16, before)
     if returned:
         return_instead(graph, value, cast, f"{value.name}_float16")
-    for user, slot in others:
-        user.parent.set_input(user, slot, cast)
+    read_instead(others, cast)
     return 1
 
 

@@ -61,7 +61,7 @@ def refuse_many_bytes(graph: Graph) -> None:
 
 def least_bytes(graph: Graph) -> int:
     """Bytes of the constants read by nodes that also read other values. Equal constants count once."""
-    reads = ([v for v in node.inputs if v is not None] for node in graph.walk())
+    reads = (node.present_inputs for node in graph.walk())
     values = {v for inputs in reads if any(v.constant is None for v in inputs) for v in inputs}
     consts = [v.const for v in values if isinstance(v.const, Tensor)]
     size = sum(const.nbytes for const in consts)

@@ -201,10 +201,11 @@ def _free_names(graph: Record) -> set[str]:
 
 def _edge_findings(graph: Record) -> Iterator[Finding]:
     """Findings about edges: those that follow from the names of inputs and outputs must be those that the file lists."""
-    made = {name: (n.index, slot) for n in graph.nodes or () for slot, name in enumerate(n.outputs) if name}
+    nodes = graph.nodes or ()
+    made = {name: (n.index, slot) for n in nodes for slot, name in enumerate(n.outputs) if name}
     implied = {
         (*made[name], n.index, slot)
-        for n in graph.nodes or ()
+        for n in nodes
         for slot, name in enumerate((*n.inputs, *n.implicit_inputs))
         if name in made
     }

@@ -92,11 +92,9 @@ def _add_biases(root: Graph, release: int | None) -> int:
     nodes = [n for n in root.walk() if n.is_op("FastGelu", MICROSOFT) and n.input(1) is not None]
     found = [n for n in nodes if not n.ep and not has_kernel(n, release) and (_is_double(n) or not _takes_row(n))]
     for node in found:
-        graph = node.graph
-        assert graph is not None
-        total = graph.add_node("Add", node.inputs, before=node)
+        total = node.parent.add_node("Add", node.inputs, before=node)
         update_types(total)
-        graph.set_inputs(node, [total.out])
+        node.parent.set_inputs(node, [total.out])
     return len(found)
 
 
@@ -120,7 +118,7 @@ def without_kernel(graph: Graph) -> list[Node]:
 def refuse_without_kernel(graph: Graph) -> None:
     """Raise UnsupportedError for the first node that onnxruntime cannot run without expansion."""
     for node in without_kernel(graph):
-        types = ", ".join(type_text(v.type) or "a type that is not known" for v in node.inputs if v is not None)
+        types = ", ".join(type_text(v.type) or "a type that is not known" for v in node.present_inputs)
         raise UnsupportedError(
             f"onnxruntime has no CPU kernel for this operator with {types or 'no inputs'}, nor a function body",
             node=node.label,
@@ -148,14 +146,13 @@ def has_body(node: Node) -> bool:
 def _expand(node: Node) -> None:
     from ortconv.onnxio.infer import update_types
 
-    graph = node.graph
-    assert graph is not None
+    graph = node.parent
     body = _body(node)
     made = list(body)
     results = graph.absorb(body, node)
     for inner in made:
         update_types(inner)
-    for old, new in zip([v for v in node.outputs if v is not None], results, strict=True):
+    for old, new in zip(node.present_outputs, results, strict=True):
         graph.replace(old, new)
     graph.remove(node)
 
@@ -166,8 +163,7 @@ def _body(node: Node) -> Graph:
     from ortconv.onnxio.infer import INVENTED, infer_model
 
     proto = infer_model(_inlined(node).SerializeToString())
-    graph = node.graph
-    assert graph is not None
+    graph = node.parent
     del proto.graph.input[:]
     del proto.graph.initializer[:]
     body = Graph(parent=graph)
@@ -194,13 +190,12 @@ def _inlined(node: Node) -> ModelProto:
 def _model_of(node: Node) -> ModelProto:
     from ortconv.onnxio.proto import region_proto, value_info
 
-    assert node.graph is not None
     reads = list(dict.fromkeys(node.present_reads))
     unknown = [v.name for v in reads if v.type is None] if node.op == "SequenceMap" else []
     if unknown:  # onnx's inliner would end the process
         raise _refusal(node, f"the type of '{unknown[0]}' is not known")
     inputs = [v for v in reads if v.constant is None or v.constant.size > SMALL_CONSTANT]
-    proto = region_proto(node.graph, [node], inputs, [v for v in node.outputs if v is not None])
+    proto = region_proto(node.parent, [node], inputs, node.present_outputs)
     proto.graph.value_info.extend(value_info(v) for v in reads if v not in inputs)
     return proto
 
@@ -233,8 +228,7 @@ def _function(call: NodeProto, node: Node) -> FunctionProto:
     if node.domain == MICROSOFT:
         from onnx.parser import parse_function
 
-        assert node.graph is not None
-        head = f'<domain: "{MICROSOFT}", opset_import: ["": {node.graph.opset()}]> {node.op}'
+        head = f'<domain: "{MICROSOFT}", opset_import: ["": {node.parent.opset()}]> {node.op}'
         return parse_function(head + DOUBLE_BODIES[node.op])
     schema = get_schema(node.op, since_version(node), node.domain)
     if schema.has_function:
@@ -258,5 +252,5 @@ def _visible(graph: Graph) -> dict[str, Value]:
     values: dict[str, Value] = {} if graph.parent is None else _visible(graph.parent)
     values.update((v.name, v) for v in graph.inputs)
     values.update(graph.initializers)
-    values.update((v.name, v) for n in graph for v in n.outputs if v is not None)
+    values.update((v.name, v) for n in graph for v in n.present_outputs)
     return values

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ortconv.ir.casts import add_cast, return_instead
+from ortconv.ir.casts import add_cast, read_instead, return_instead
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.kernels import has_kernel, lacks_kernel
@@ -173,9 +173,7 @@ def _narrow(graph: Graph, value: Value, nodes: set[Node]) -> int:
     narrow = add_cast(graph, value, DType.FLOAT16, producer.next)
     if returned:
         return_instead(graph, value, narrow, value.name)
-    for user, slot in readers:
-        assert user.graph is not None
-        user.graph.set_input(user, slot, narrow)
+    read_instead(readers, narrow)
     return 1
 
 

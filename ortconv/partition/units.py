@@ -160,8 +160,7 @@ def _is_quantizer(node: Node | None, op: str, graph: Graph | None) -> bool:
 
 
 def _group(target: Node, selector: Selector) -> NodeUnit | None:
-    graph = target.graph
-    assert graph is not None
+    graph = target.parent
     by_slot = _dequantizers(target, graph)
     dqs = list(by_slot.values())
     if not _fits(target, selector, dqs) or any(_only_edge(dq.out, graph) is None for dq in dqs):

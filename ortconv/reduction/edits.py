@@ -111,7 +111,7 @@ def _zeros_to_return(value: Value) -> Value | None:
 def drop_unused_inputs(model: Model) -> None:
     """Remove inputs and constants that no node reads and the graph does not return."""
     graph = model.graph
-    for value in [v for v in graph.inputs if not v.uses and not v.is_output]:
+    for value in [v for v in graph.inputs if not v.is_used]:
         graph.inputs.remove(value)
         value.is_input = False
     graph.prune()

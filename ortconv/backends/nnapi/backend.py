@@ -126,8 +126,7 @@ class Nnapi:
         return ()
 
     def objections(self, node: Node) -> Iterator[str]:
-        assert node.graph is not None
-        reason = self.claim(node.graph).refused.get(node)
+        reason = self.claim(node.parent).refused.get(node)
         if reason is not None:
             yield reason
 

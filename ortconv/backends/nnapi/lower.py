@@ -246,11 +246,15 @@ def _disagreement(operand: UnitOperand, one: Quantization, other: Quantization) 
     )
 
 
+def _may_fuse(unit: NodeUnit) -> bool:
+    """True for an operation with one result and one reader of it, which may be its activation."""
+    is_alone = len(unit.target.present_outputs) == 1 and len(unit.target.out.uses) == 1
+    return unit.op in FUSING and not is_quantized(unit) and is_alone
+
+
 def _fused(members: Sequence[NodeUnit], outputs: Sequence[Value]) -> dict[Value, tuple[FuseCode, Value]]:
     """Activations fused into the operation before them: by input value, the fuse code and the output."""
-    able = (u for u in members if u.op in FUSING and not is_quantized(u) and len(u.target.present_outputs) == 1)
-    fusing = {u.target.out for u in able if len(u.target.out.uses) == 1}
-    fusing.difference_update(outputs)
+    fusing = {u.target.out for u in filter(_may_fuse, members)}.difference(outputs)
     found: dict[Value, tuple[FuseCode, Value]] = {}
     for unit in members:
         value = unit.input(0)

@@ -141,17 +141,16 @@ SINGLE = Tolerance(absolute=1e-5, relative=5 * 2.0**-23)
 EXACT = Tolerance(absolute=0.0, relative=0.0)
 ONE_STEP = Tolerance(absolute=1.0, relative=0.0)
 THREE_STEPS = Tolerance(absolute=3.0, relative=0.0)
+BY_TYPE = {"TENSOR_FLOAT16": HALF, "TENSOR_BOOL8": EXACT}
 EIGHT_BITS = ("TENSOR_QUANT8_ASYMM", "TENSOR_QUANT8_ASYMM_SIGNED", "TENSOR_QUANT8_SYMM")
 
 
 def tolerance(record: Record, kind: str) -> Tolerance:
     """The tolerance for elements of an output of this type: |got - want| <= absolute + relative * |want|."""
     operands = (one for graph in (record["model"], *record["subgraphs"]) for one in graph["operands"])
-    if kind == "TENSOR_FLOAT16":
-        return HALF
+    if kind in BY_TYPE:
+        return BY_TYPE[kind]
     if kind == "TENSOR_FLOAT32":
         is_half = record["relaxed"] or any(one["type"] == "TENSOR_FLOAT16" for one in operands)
         return HALF if is_half else SINGLE
-    if kind == "TENSOR_BOOL8":
-        return EXACT
     return THREE_STEPS if kind in EIGHT_BITS and "mobilenet" in record["name"] else ONE_STEP

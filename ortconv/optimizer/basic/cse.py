@@ -81,7 +81,7 @@ def _merge(graph: Graph, kept: Node, node: Node, merged: dict[Value, Value]) -> 
     """Replace `node` by `kept`, also as a graph output; `_read` changes the readers. Return False if that is impossible."""
     pairs = []
     for slot, old in enumerate(node.outputs):
-        if old is None or not (old.uses or old.is_output):
+        if old is None or not old.is_used:
             continue
         new = kept.output(slot)
         if new is None or (old.is_output and new.is_output):

@@ -17,7 +17,7 @@ from ortconv.optimizer.conditions import (
     bound,
     broadcasts_into,
     clip,
-    clip_bounds,
+    clip_range,
     constant_of,
     equal_shapes,
     ints,
@@ -99,7 +99,7 @@ def eliminate_dropout(m: Match) -> Replacement:
     Differs: unless the ratio is 0, training_mode must be absent or constant false, which ONNX Runtime does not check.
     """
     mask, ratio, training = m.root.output(1), m.root.input(1), m.root.input(2)
-    if mask is not None and (mask.uses or mask.is_output):
+    if mask is not None and mask.is_used:
         return None
     drops = training is not None and scalar(training) != 0 and (ratio is None or scalar(ratio) != 0)
     return None if drops else m.x
@@ -248,12 +248,8 @@ def _interval(node: Node) -> tuple[float, float] | None:
     """The (lower, upper) bound of a Relu, or of a Clip with constant bounds; else None. First max, then min is applied."""
     if node.op == "Relu":
         return 0, math.inf
-    bounds = clip_bounds(node)
-    if bounds is None or any(b is not None and math.isnan(b) for b in bounds):
-        return None
-    low, high = bounds
-    greatest = _greatest(node.out.dtype)
-    return -greatest if low is None else low, greatest if high is None else high
+    bounds = clip_range(node, _greatest(node.out.dtype))
+    return None if any(map(math.isnan, bounds)) else bounds
 
 
 @rule(
@@ -308,8 +304,7 @@ class _LabelMap(NamedTuple):
 
 def _label_map(node: Node) -> _LabelMap | None:
     """The map of a LabelEncoder whose keys and values are lists."""
-    keys = [k for k in _KEY_TYPES if f"keys_{k}" in node.attrs]
-    values = [k for k in _KEY_TYPES if f"values_{k}" in node.attrs]
+    keys, values = ([k for k in _KEY_TYPES if f"{role}_{k}" in node.attrs] for role in ("keys", "values"))
     if len(keys) != 1 or len(values) != 1 or any(k.endswith("_tensor") for k in node.attrs):
         return None
     pairs: list[tuple[Any, Any]] = list(

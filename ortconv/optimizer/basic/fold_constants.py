@@ -114,7 +114,7 @@ def _evaluate(node: Node, context: Context, exact: Exact) -> list[Tensor | None]
         return None
     if widened:
         exact |= {t: result for t, result in zip(tensors, found) if t is not None}
-    read = [t for v, t in zip(node.outputs, tensors) if v is not None and t is not None and (v.uses or v.is_output)]
+    read = [t for v, t in zip(node.outputs, tensors) if v is not None and t is not None and v.is_used]
     return tensors if _fits(node, sum(t.nbytes for t in read), context) else None
 
 
@@ -154,8 +154,8 @@ def _static_bytes(node: Node) -> int | None:
     if node.op == "Range" and node.domain == "":
         return _range_bytes(node)
     total = 0
-    for value in node.outputs:
-        if value is None or not (value.uses or value.is_output):
+    for value in node.present_outputs:
+        if not value.is_used:
             continue
         if not isinstance(value.type, TensorType) or value.type.static_shape is None:
             return None
@@ -198,7 +198,7 @@ def _replace(node: Node, tensors: Sequence[Tensor | None], context: Context) -> 
     growth, label = -_freed_by(node), node.label
     made: list[Value] = []
     for old, tensor in zip(node.outputs, tensors, strict=False):
-        if old is not None and tensor is not None and (old.uses or old.is_output):
+        if old is not None and tensor is not None and old.is_used:
             growth += tensor.nbytes
             made.append(_constant_named(graph, old, tensor))
     context.grown += growth

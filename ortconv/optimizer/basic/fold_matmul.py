@@ -192,8 +192,7 @@ def fold_matmul_batch_norm(m: Match) -> Replacement:
 
 def _axis_behind(move: Node, axis: int) -> int | None:
     """The output axis of a Transpose or Reshape that equals an axis of its input; None if the axis is split or this is unknown."""
-    assert move.inputs[0] is not None
-    before, after = move.inputs[0].shape, move.out.shape
+    before, after = move.present_inputs[0].shape, move.out.shape
     if before is None or after is None or axis >= len(before):
         return None
     if move.op == "Transpose":

@@ -64,9 +64,7 @@ def fold_flattened_batch_norm(m: Match) -> Replacement:
     if flat.out.rank != 2 or not len(affine.scale) == flat.out.dim(1) == m.tensor("w").shape[1]:
         return None
     product = _scaled(m, affine.scale, affine.shift)
-    if product is None:
-        return None
-    return New(flat.op, [product, *flat.inputs[1:]], like=flat, types=[flat.out.type])
+    return None if product is None else New(flat.op, [product, *flat.inputs[1:]], like=flat, types=[flat.out.type])
 
 
 @rule("ConstantSumFusion", P("Add", P("Add", "x", C("b"), commutative=True), C("c"), commutative=True))
@@ -90,7 +88,7 @@ def _per_column(m: Match, constant: Value) -> Array | None:
     return wide(constant).reshape(-1) if columns > 1 and shape == (1,) * (len(shape) - 1) + (columns,) else None
 
 
-def _scaled(m: Match, scale: Array, shift: Array | None = None) -> New | None:
+def _scaled(m: Match, scale: Array, shift: Array | float = 0.0) -> New | None:
     """The product with scaled weights and bias, and another bias added; None if others read the weights, or if not finite."""
     product, dtype = m.node("product"), m.tensor("w").dtype
     bias = _per_column(m, m.b) if "b" in m.bound else np.zeros(len(scale))
@@ -98,7 +96,7 @@ def _scaled(m: Match, scale: Array, shift: Array | None = None) -> New | None:
         return None
     with np.errstate(all="ignore"):
         weights = rounded(wide(m.w) * scale, dtype)
-        added = rounded(bias * scale + (0 if shift is None else shift), dtype)
+        added = rounded(bias * scale + shift, dtype)
     if weights is None or added is None:
         return None
     types = [product.out.type]

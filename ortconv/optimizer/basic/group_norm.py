@@ -7,7 +7,7 @@ import numpy as np
 from ortconv.ir.graph import Value
 from ortconv.ir.schema import since_version
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import FLOATS
+from ortconv.optimizer.conditions import FLOATS, with_open
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
@@ -58,7 +58,7 @@ def _normalized(m: Match, x: Value, parameters: tuple[NewInput, NewInput]) -> Ne
 def _shape(x: Value) -> NewInput:
     """The shape input of a Reshape whose output has the shape of x; its input has the same batch."""
     assert x.shape is not None
-    dims = [d if isinstance(d, int) else -1 for d in x.shape]
+    dims = with_open(x.shape)
     if -1 in dims[1:]:
         dims[0] = 0
     return np.array(dims, np.int64) if dims.count(-1) < 2 else New("Shape", [x], {})

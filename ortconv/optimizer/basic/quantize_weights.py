@@ -81,12 +81,12 @@ def _quantized(w: Value, node: Node, domain: str) -> tuple[NewInput, Array] | No
     if not weights.size or not np.all(np.isfinite(weights)):
         return None
     by_channel = node.op == "Conv" and domain == "" and node.opset >= AXES_SINCE
-    axes = tuple(range(1, weights.ndim)) if by_channel else None
-    largest = np.max(np.abs(weights), axis=axes)
-    scales = np.asarray(np.where(largest > 0, largest, 1) / np.float32(LARGEST_CODE), np.float32)
-    if np.any(scales < np.finfo(np.float32).tiny):
+    axes = tuple(range(1 if by_channel else 0, weights.ndim))
+    largest = np.max(np.abs(weights), axis=axes, keepdims=True)
+    divisor = np.asarray(np.where(largest > 0, largest, 1) / np.float32(LARGEST_CODE), np.float32)
+    if np.any(divisor < np.finfo(np.float32).tiny):
         return None
-    divisor = scales.reshape(-1, *(1 for _ in axes)) if axes else scales
+    scales = divisor.reshape(-1 if by_channel else ())
     codes = np.clip(np.rint(weights / divisor), -LARGEST_CODE, LARGEST_CODE).astype(np.int8)
     return _dequantize([codes, scales, np.zeros(scales.shape, np.int8)], domain, w), scales
 
@@ -97,7 +97,7 @@ def _quantized_bias(b: Value, unit: Array, node: Node, domain: str) -> NewInput:
     if b.dtype is not DType.FLOAT or b.rank != 1 or node.attr("beta", 1.0) != 1:
         return None
     values = b.constant.numpy().astype(np.float64)
-    if (unit.ndim and unit.shape != values.shape) or not np.all(np.isfinite(values)) or not np.all(unit > 0):
+    if unit.shape not in ((), values.shape) or not np.all(np.isfinite(values)) or not np.all(unit > 0):
         return None
     codes = np.rint(values / unit)
     if codes.size and np.max(np.abs(codes)) > LARGEST_BIAS:

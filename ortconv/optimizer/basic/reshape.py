@@ -41,8 +41,7 @@ def _moves_the_rest(root: Node, spec: tuple[int, ...]) -> bool:
 
 def _may_copy_another(node: Node) -> bool:
     """True for a Reshape with a -1 and a computed size: if this size is 0, the dimension at its position is copied."""
-    x, wanted = node.inputs[0], target(node) or ()
-    assert x is not None
+    x, wanted = node.present_inputs[0], target(node) or ()
     return -1 in wanted and any(not isinstance(e, int) and e != dim_of(x, i) for i, e in enumerate(wanted))
 
 
@@ -132,8 +131,7 @@ def _permutation(node: Node) -> tuple[int, ...] | None:
     """The permutation of a Transpose, or of a Reshape that only moves axes of size 1; None for other Reshapes."""
     if node.op == "Transpose":
         return transpose_perm(node)
-    assert node.inputs[0] is not None
-    before, after = node.inputs[0].shape, node.out.shape
+    before, after = node.present_inputs[0].shape, node.out.shape
     if before is None or after is None or len(before) != len(after) or _may_copy_another(node):
         return None
     sources, places = (sorted(range(len(s)), key=[d == 1 for d in s].__getitem__) for s in (before, after))

@@ -16,7 +16,7 @@ from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Shape
 from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, carries, push
-from ortconv.optimizer.conditions import constant_of, ints, only_reader, same_dim, with_shape
+from ortconv.optimizer.conditions import constant_of, ints, only_reader, same_dim, with_open, with_shape
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.insertion import insert, insert_node
 from ortconv.optimizer.passes import FunctionPass
@@ -265,12 +265,11 @@ class _Sweep:
 
     def quantizer_before(self, node: Node) -> Node | None:
         """The QuantizeLinear before a Transpose, if it has no other reader, and only DequantizeLinear nodes follow."""
-        x, readers = node.inputs[0], node.out.uses
+        x, readers = node.inputs[0], {(user.op, slot) for user, slot in node.out.uses}
         quantize = None if x is None or only_reader(x) is None else x.producer
-        if quantize is None or quantize.op != "QuantizeLinear" or node.out.is_output or not readers:
+        if quantize is None or quantize.op != "QuantizeLinear" or node.out.is_output:
             return None
-        pairs = all(user.op == "DequantizeLinear" and slot == 0 for user, slot in readers)
-        return quantize if pairs and self.context.may_touch(node, quantize) else None
+        return quantize if readers == {("DequantizeLinear", 0)} and self.context.may_touch(node, quantize) else None
 
     # ------------------------------------------------------------------ values
 
@@ -401,7 +400,7 @@ def _without_copies(target: tuple[int, ...] | None, shape: Shape | None, reshape
         return target
     if reshape.attr("allowzero", 0) or shape is None or len(shape) != len(target):
         return None
-    dims = tuple(t if t != 0 else d if isinstance(d, int) else -1 for t, d in zip(target, shape, strict=True))
+    dims = tuple(t or d for t, d in zip(target, with_open(shape), strict=True))
     return dims if dims.count(-1) < 2 and math.prod(dims) != 0 else None
 
 

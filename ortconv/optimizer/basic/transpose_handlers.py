@@ -20,7 +20,7 @@ from ortconv.ir.operators import Trait, named
 from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, Shape
-from ortconv.optimizer.conditions import axes_of, ints, same_dim
+from ortconv.optimizer.conditions import axes_of, ints, same_dim, with_open
 from ortconv.optimizer.permutation import Perm, identity, inverse
 from ortconv.optimizer.quantizers import QUANTIZERS
 
@@ -267,7 +267,7 @@ def _reshape(node: Node, slot: int, perm: Perm) -> Push | None:
     if runs is None or len(runs) != len(perm):
         return None
     moved = [runs[i] for i in inverse(perm)]
-    spec = [d if isinstance(d, int) else -1 for run in moved for d in run]
+    spec = with_open(d for run in moved for d in run)
     if spec.count(-1) > 1:
         return None
     ends = list(accumulate(map(len, moved)))

@@ -43,10 +43,11 @@ def labels(node: Node) -> Labels | None:
     equation = str(node.attr("equation", "")).replace(" ", "")
     terms, arrow, out = equation.partition("->")
     operands = terms.split(",")
-    if len(operands) != 2 or "." in equation or not equation.replace("->", "").replace(",", "").isalpha():
+    letters = "".join(operands)
+    if len(operands) != 2 or not (letters + out).isalpha():
         return None
     if not arrow:
-        out = "".join(sorted(c for c in set(terms) if terms.count(c) == 1 and c != ","))
+        out = "".join(sorted(c for c in letters if letters.count(c) == 1))
     if any(len(set(term)) < len(term) for term in (*operands, out)):
         return None
     found = Labels(operands[0], operands[1], out)
@@ -60,18 +61,17 @@ def multiply_by_weights(m: Match) -> Replacement:
 
     Counterpart: none: its Einsum kernel transposes and reshapes at every run
     """
-    found, x, w = labels(m.root), m.a, m.tensor("w")
+    found, x, shape, w = labels(m.root), m.a, m.a.shape or (), m.tensor("w")
     if found is None or not _is_float(x, m.w) or (x.rank, w.rank) != (len(found.left), len(found.right)):
         return None
     summed, rest = found.summed, found.only(found.left)
     columns = found.out[len(rest) :]
     if not rest or not columns or (found.left, found.out) != (rest + summed, rest + columns):
         return None
-    assert x.shape is not None
     weights = w.numpy().transpose([found.right.index(c) for c in summed + columns])
-    if 0 in w.shape or not all(map(same_dim, x.shape[len(rest) :], weights.shape)):
+    if 0 in w.shape or not all(map(same_dim, shape[len(rest) :], weights.shape)):
         return None
-    outer, sizes = x.shape[: len(rest)], weights.shape[len(summed) :]
+    outer, sizes = shape[: len(rest)], weights.shape[len(summed) :]
     inner, width = math.prod(weights.shape[: len(summed)]), math.prod(sizes)
     rows: NewInput = x
     if len(summed) > 1:

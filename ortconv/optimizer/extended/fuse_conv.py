@@ -11,7 +11,7 @@ from ortconv.ir.graph import Attribute, Floats, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import broadcasts_into, clip_bounds, exactly, scalar
+from ortconv.optimizer.conditions import broadcasts_into, clip_bounds, clip_range, exactly, scalar
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
@@ -31,12 +31,8 @@ ACTIVATION_PARAMETERS = {
 def activation_attributes(node: Node) -> dict[str, Attribute] | None:
     """The attributes with which FusedConv applies this activation; None if it does not support it."""
     if node.op == "Clip":
-        bounds = clip_bounds(node)
-        if bounds is None or any(b is not None and math.isnan(b) for b in bounds):
-            return None
-        low = -LARGEST_FLOAT if bounds[0] is None else bounds[0]
-        high = LARGEST_FLOAT if bounds[1] is None else bounds[1]
-        return {"activation": "Clip", "activation_params": Floats((low, high))}
+        bounds = clip_range(node, LARGEST_FLOAT)
+        return None if any(map(math.isnan, bounds)) else {"activation": "Clip", "activation_params": Floats(bounds)}
     names = ACTIVATION_PARAMETERS.get(node.op)
     if names is None or len(node.inputs) != 1:
         return None

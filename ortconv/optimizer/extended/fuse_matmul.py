@@ -93,11 +93,9 @@ def _is_never_empty(m: Match, side: str) -> bool:
     matrices before a single one.
     """
     matmul = m.node("matmul")
-    left, right = matmul.inputs[:2]
-    assert left is not None
-    assert right is not None
+    left, right = matmul.present_inputs
     summed = (left.dim(-2 if matmul.attr("transA", 0) else -1), right.dim(-1 if matmul.attr("transB", 0) else -2))
-    if not any(numbers(dim) for dim in summed):
+    if not any(map(numbers, summed)):
         return False
     stacked = side == "A" and left.rank != 2 and right.rank == 2
     return not stacked or bool(numbers(*(left.shape or (None,))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ortconv.ir.graph import Ints
+from ortconv.ir.graph import Ints, Node
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.split_transpose import merge_transposes
 from ortconv.optimizer.passes import RulePass
@@ -17,28 +17,26 @@ def fuse_matrix_transpose(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    x, flattened, transpose = m.x, m.node("flat"), m.node("transpose")
-    rank = x.rank
-    if rank is None or rank < 3 or transpose_perm(transpose) != (0, 2, 1):
+    x, transpose = m.x, m.node("transpose")
+    rank = x.rank or 0
+    if rank < 3 or transpose_perm(transpose) != (0, 2, 1):
         return None
-    rows, columns = dim_of(x, rank - 2), dim_of(x, rank - 1)
-    flat, whole = target(flattened), target(m.root)
-    if flat is None or whole is None or len(flat) != 3 or len(whole) != rank:
-        return None
-    if not _are(flat, refined(flat, flattened.out), (-1, rows, columns)):
-        return None
-    if not _are(whole, refined(whole, m.root.out), (*(dim_of(x, i) for i in range(rank - 2)), columns, rows)):
+    *lead, rows, columns = (dim_of(x, i) for i in range(rank))
+    if not _makes(m.node("flat"), (-1, rows, columns)) or not _makes(m.root, (*lead, columns, rows)):
         return None
     perm = Ints((*range(rank - 2), rank - 1, rank - 2))
     return New("Transpose", [x], {"perm": perm}, like=transpose)
 
 
-def _are(stated: tuple[Element, ...], known: tuple[Element, ...], wanted: tuple[Element, ...]) -> bool:
-    """True if the stated dimensions are the known ones. At most one of them may be -1; it is not compared."""
+def _makes(reshape: Node, wanted: tuple[Element, ...]) -> bool:
+    """True if a Reshape makes these dimensions. At most one of them may be -1; it is not compared."""
+    stated = target(reshape)
+    if stated is None or len(stated) != len(wanted):
+        return False
     open_ended = -1 in wanted
     return all(
         w == -1 or (w is not None and w in (s, k)) or (s == -1 and not open_ended)
-        for s, k, w in zip(stated, known, wanted)
+        for s, k, w in zip(stated, refined(stated, reshape.out), wanted)
     )
 
 

@@ -59,9 +59,7 @@ def gathered(value: Value | None, *, keeps: bool) -> AxisRange | None:
     node = producer_of(value, "Gather")
     if node is None:
         return None
-    x, index = node.inputs
-    assert x is not None
-    assert index is not None
+    x, index = node.present_inputs
     found, axis = ints(index), node.attr("axis", 0)
     size = x.dim(axis)
     if found is None or len(found) != 1 or index.rank != int(keeps):

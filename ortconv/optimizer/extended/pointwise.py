@@ -48,16 +48,14 @@ def turn_wide_product(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    x = m.x
-    sizes = _sizes(m, x.rank, x.shape and x.shape[1:-1])
-    if sizes is None or transpose_perm(m.root) != to_first(x.rank or 0):
+    x, shape = m.x, m.x.shape or ()
+    sizes = _sizes(m, len(shape), shape[1:-1])
+    if sizes is None or transpose_perm(m.root) != to_first(len(shape)):
         return None
     inner, outer = sizes
     if outer < WIDER * inner and max(sizes) >= NARROW:
         return None
-    assert x.shape is not None
-    shape = (x.shape[0], inner, *x.shape[1:-1])
-    turned = New("Transpose", [x], like=m.root, types=[TensorType(DType.FLOAT, shape)])
+    turned = New("Transpose", [x], like=m.root, types=[TensorType(DType.FLOAT, (shape[0], inner, *shape[1:-1]))])
     return _conv(m, turned)
 
 
@@ -70,10 +68,9 @@ def turn_narrow_product(m: Match) -> Replacement:
     """MatMul(Transpose(x), w) + b, from channels first  ->  Transpose(Conv(x, w', b)), if the result has fewer channels
     or is transposed back; also with an activation before the product
     """
-    turn = m.node("turn")
-    x = m.x
-    rank = x.rank or 0
-    sizes = _sizes(m, rank, x.shape and x.shape[2:])
+    turn, x, shape = m.node("turn"), m.x, m.x.shape or ()
+    rank = len(shape)
+    sizes = _sizes(m, rank, shape[2:])
     if sizes is None or transpose_perm(turn) != to_last(rank):
         return None
     inner, outer = sizes
@@ -83,15 +80,14 @@ def turn_narrow_product(m: Match) -> Replacement:
     source = x if act is None else _moved(act, x)
     if source is None:
         return None
-    assert x.shape is not None
-    conv = _conv(m, source, TensorType(DType.FLOAT, (x.shape[0], outer, *x.shape[2:])))
+    conv = _conv(m, source, TensorType(DType.FLOAT, (shape[0], outer, *shape[2:])))
     return New("Transpose", [conv], like=turn)
 
 
-def _sizes(m: Match, rank: int | None, points: Shape | None) -> tuple[int, int] | None:
+def _sizes(m: Match, rank: int, points: Shape) -> tuple[int, int] | None:
     """The numbers of channels before and after the product; None if it is no product for each of many points."""
     weights, bias = m.tensor("w"), m.optional("bias")
-    if rank not in (3, 4) or weights.rank != 2 or m.x.dtype is not DType.FLOAT or not _are_many(m.x, points or ()):
+    if rank not in (3, 4) or weights.rank != 2 or m.x.dtype is not DType.FLOAT or not _are_many(m.x, points):
         return None
     inner, outer = weights.shape
     if 0 in weights.shape or (_is_added_later(m.node("product"), outer) if bias is None else bias.shape != (outer,)):

@@ -8,7 +8,7 @@ from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import constant_of, equal_shapes, producer_of, without_absent
+from ortconv.optimizer.conditions import equal_shapes, producer_of, without_absent
 from ortconv.optimizer.engine import Context, import_operators
 from ortconv.optimizer.insertion import insert_node
 from ortconv.optimizer.passes import FunctionPass
@@ -52,7 +52,7 @@ def _fuse(norm: Node, context: Context) -> bool:
 
 def _is_supported(norm: Node, total: Value) -> bool:
     """True if SkipLayerNormalization supports this normalization: of float rows along the last of 2 or 3 axes."""
-    shape, parameters = total.shape or (), [v for v in norm.inputs[1:] if v is not None]
+    shape, parameters = total.shape or (), norm.present_inputs[1:]
     return (
         len(shape) in (2, 3)
         and attribute(norm, "axis") in (-1, len(shape) - 1)
@@ -68,10 +68,11 @@ def _with_bias(add: Node, biased: Value, other: Value) -> _Summands | None:
     inner = producer_of(biased, "Add")
     if inner is None or biased is other or biased.is_output or biased.consumers != [add]:
         return None
-    if inner.graph is not add.graph or inner.ep != add.ep:
+    if (inner.graph, inner.ep) != (add.graph, add.ep):
         return None
-    value, bias = inner.inputs if constant_of(inner.inputs[1]) is not None else inner.inputs[::-1]
-    if value is None or bias is None or bias.constant is None or bias.shape != (biased.dim(-1),):
+    operands = inner.present_inputs
+    value, bias = operands if operands[1].constant is not None else operands[::-1]
+    if bias.constant is None or bias.shape != (biased.dim(-1),):
         return None
     return _Summands(value, other, bias, inner) if equal_shapes(value.shape, other.shape) else None
 

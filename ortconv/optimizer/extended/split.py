@@ -90,8 +90,7 @@ def _replace(graph: Graph, x: Value, parts: list[PickedPart], axis: int, whole: 
     name = graph.fresh(f"{first.name or first.out.name}/Split")
     split = graph.add_node("Split", inputs, len(parts), attrs, name=name, types=types, before=before)
     split.ep = first.ep
-    for part, out in zip(parts, split.outputs):
-        assert out is not None
+    for part, out in zip(parts, split.present_outputs):
         result = _squeezed(graph, out, axis, part.node) if part.drops else out
         graph.replace(part.node.out, result)
         graph.remove(part.node)

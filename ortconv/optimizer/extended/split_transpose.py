@@ -30,7 +30,7 @@ def halves(perm: Perm, x: Value) -> tuple[Perm, Perm] | None:
     kept, order = (perm[-1], range(end + 1)) if lengths[perm[-1]] >= lengths[-1] else (end, perm)
     first = (*(axis for axis in order if axis != kept), kept)
     second = tuple(first.index(axis) for axis in perm)
-    return None if first == perm or second == perm else (first, second)
+    return None if perm in (first, second) else (first, second)
 
 
 def _is_slow(perm: Perm, lengths: list[int]) -> bool:

@@ -335,17 +335,21 @@ def _resize(node: Node, blocks: BlockedValues) -> bool:
     return True
 
 
+UPSAMPLING = {"nearest": ("asymmetric",), "linear": ("asymmetric", "half_pixel", "align_corners")}
+"""The coordinate transformations that Upsample supports, by mode."""
+
+
 def _upsampling_mode(node: Node, opset: int) -> tuple[str, str] | None:
     """The mode and coordinate transformation of a Resize if Upsample supports them; else None."""
     mode = node.attr("mode", "nearest")
-    transformation = "asymmetric" if opset < 11 else node.attr("coordinate_transformation_mode", "half_pixel")
     if node.attrs.keys() & {"axes", "antialias", "keep_aspect_ratio_policy"} or node.out.rank != 4:
         return None
-    if mode == "nearest" and transformation == "asymmetric":
-        floors = opset < 11 or node.attr("nearest_mode", "round_prefer_floor") == "floor"
-        return (mode, transformation) if floors else None
-    linear = mode == "linear" and transformation in ("asymmetric", "half_pixel", "align_corners")
-    return (mode, transformation) if linear and opset >= 11 else None
+    if opset < 11:
+        return (mode, "asymmetric") if mode == "nearest" else None
+    if mode == "nearest" and node.attr("nearest_mode", "round_prefer_floor") != "floor":
+        return None
+    transformation = node.attr("coordinate_transformation_mode", "half_pixel")
+    return (mode, transformation) if transformation in UPSAMPLING.get(mode, ()) else None
 
 
 def _factors(node: Node, source: Shape, opset: int) -> Ints | None:
@@ -407,7 +411,7 @@ def _leave_all(blocks: BlockedValues) -> None:
     """Remove the replaced nodes, and convert their outputs back where that is needed."""
     for node in reversed(blocks.replaced):
         for value in node.outputs:
-            if value is not None and (value.uses or value.is_output):
+            if value is not None and value.is_used:
                 _leave(node, value, blocks)
         blocks.graph.remove_dead(node)
 

@@ -18,6 +18,7 @@ from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes
+from ortconv.optimizer.conditions import numbers
 from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.insertion import insert_node
 from ortconv.optimizer.passes import FunctionPass
@@ -125,8 +126,7 @@ def _is_exact(node: Node, given: Array) -> bool:
 def _scales(x: Value | None, sizes: Array) -> Array | None:
     """The scales with which x gets these sizes; None if they are unknown, or the batch or the channels change."""
     before = () if x is None else x.shape or ()
-    known = [d for d in before[2:] if isinstance(d, int) and d > 0]
-    if len(known) != 2 or before[:2] != tuple(sizes[:2]):
+    if len(numbers(*before[2:])) != 2 or before[:2] != tuple(sizes[:2]):
         return None
     return sizes / np.array(before, np.float64)
 
@@ -185,8 +185,7 @@ def _makes_images(node: Node, types: Collection[DType]) -> bool:
         return False
     if (node.out.rank or 0) < FEWEST or any(v.rank != node.out.rank or v.dtype not in types for v in results):
         return False
-    others = [v for v in node.present_outputs if v not in results]
-    return not any(v.uses or v.is_output for v in others)
+    return not any(v.is_used for v in node.present_outputs if v not in results)
 
 
 def _may_be_image(value: Value | None, rank: int | None, types: Collection[DType]) -> bool:
@@ -325,7 +324,7 @@ def _leave(graph: Graph, node: Node, old: Value, last: Value) -> None:
                 graph.remove(user)
             else:
                 graph.set_input(user, 0, last)
-    if old.uses or old.is_output:
+    if old.is_used:
         graph.replace(old, add_transpose(last, to_first(last.rank or 0), node))
 
 

@@ -40,7 +40,7 @@ def _root(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) -> New
 
 
 def _only_first(m: Match) -> bool:
-    return not any(v is not None and (v.uses or v.is_output) for v in m.root.outputs[1:])
+    return not any(v.is_used for v in m.root.present_outputs[1:])
 
 
 @rule("LayerNormalizationToMeans", P("LayerNormalization", "x", "scale", "bias?"))

@@ -123,8 +123,8 @@ def shift(graph: Graph) -> list[Edit]:
     done: set[Value] = set()
     raised: dict[Value, Value] = {}
     for node in graph:
-        for value in node.outputs:
-            if value is None or value in done or not _is_signed(value) or (found := _component(value, graph)) is None:
+        for value in node.present_outputs:
+            if value in done or not _is_signed(value) or (found := _component(value, graph)) is None:
                 continue
             values, zeros = found
             done.update(values)

@@ -71,10 +71,9 @@ def _has_shape(value: Value, why: str) -> Objection:
 
 def _copied(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
     """Objection to an Identity of rank above 4 that NNAPI must copy, with RESHAPE, because the tensor needs a second name."""
-    out, source = unit.target.out, unit.target.inputs[0]
-    while source is not None and source.producer is not None and source.producer.is_op("Identity"):
-        source = source.producer.inputs[0]
-    if source is None or (source.rank or 0) <= 4:
+    out = unit.target.out
+    source = out.original
+    if (source.rank or 0) <= 4:
         return
     if not in_group(source) or source.is_output or sum(user.is_op("Identity") for user, _ in source.uses) > 1:
         message = (

@@ -64,9 +64,7 @@ class Path(NamedTuple):
         """The path continued through the node that computes its value, to the first input."""
         node = self.value.producer
         assert node is not None
-        value = node.inputs[0]
-        assert value is not None
-        return Path(value, self.scale, (*self.nodes, node))
+        return Path(node.present_inputs[0], self.scale, (*self.nodes, node))
 
     def unscaled(self) -> Path:
         """The path continued through all Mul and Div by a constant number."""
@@ -119,9 +117,8 @@ def _heads_of(path: Path, transposed: bool) -> Heads | None:
 
 def repeats(gather: Node) -> int | None:
     """Number of consecutive copies that a Gather makes of every slice along its axis; None if it does anything else."""
-    x, index = gather.inputs[0], ints(gather.inputs[1])
-    assert x is not None
-    count = x.dim(gather.attr("axis", 0))
+    index = ints(gather.inputs[1])
+    count = gather.dim(0, gather.attr("axis", 0))
     if not index or not isinstance(count, int) or count < 1 or len(index) % count:
         return None
     copies = len(index) // count

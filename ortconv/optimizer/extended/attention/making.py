@@ -85,8 +85,7 @@ def with_past(f: Found, past: Past, context: Context) -> Node:
     apart = any(side.source.rank == 4 for side in past.later) and context.may_make(f.graph, use)
     types = [join.out.type for join in past.joins]
     node = _make(f, "MultiHeadAttention", [*_operands(f, past.later, apart), *past.earlier], {}, types)
-    for join, present in zip(past.joins, node.outputs[1:]):
-        assert present is not None
+    for join, present in zip(past.joins, node.present_outputs[1:]):
         f.graph.replace(join.out, present)
         f.graph.remove_dead(join)
     return node

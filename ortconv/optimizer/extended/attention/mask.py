@@ -287,10 +287,14 @@ class Masks:
                 if size is not None:
                     _put(pick, size)
 
+    def _readers(self, value: Value, op: str) -> list[Node]:
+        """The nodes of this graph and operator that read a value."""
+        return [n for n in value.consumers if n.is_op(op) and n.graph is self.graph]
+
     def _row_counts(self, value: Value) -> list[Node]:
         """The nodes Gather(Shape(value), rows)."""
-        shapes = [n for n in value.consumers if n.is_op("Shape") and not n.attrs and n.graph is self.graph]
-        gathers = (n for shape in shapes for n in shape.out.consumers if n.graph is self.graph and n.is_op("Gather"))
+        shapes = [n for n in self._readers(value, "Shape") if not n.attrs]
+        gathers = (n for shape in shapes for n in self._readers(shape.out, "Gather"))
         return [n for n in gathers if n.attr("axis", 0) == 0 and ints(n.inputs[1]) in ((ROWS,), (ROWS - 4,))]
 
 

@@ -65,8 +65,7 @@ def _pickers(x: Value) -> Iterator[Node | None]:
 def _replace(
     graph: Graph, transpose: Node, reshape: Node, picked: list[tuple[Node, int]], heads: int, size: int, outer: Shape
 ) -> None:
-    x = reshape.inputs[0]
-    assert x is not None
+    x = reshape.present_inputs[0]
     assert x.shape is not None
     assert x.dtype is not None
     width = heads * size

@@ -80,8 +80,7 @@ def packed_projections(sides: tuple[Heads, ...]) -> list[Projection] | None:
     split, width = producer_of(first.source, "Split"), first.count * first.size
     if split is None or not _are_parts(sides, split, width) or any(s.rows != first.rows for s in sides):
         return None
-    packed = split.inputs[0]
-    assert packed is not None
+    packed = split.present_inputs[0]
     nodes = tuple(node for s in sides for node in s.nodes)
     rows = first.rows if first.source.rank == 2 else None
     found = projection_of(Heads(packed, len(sides) * first.count, first.size, 1.0, nodes, rows))

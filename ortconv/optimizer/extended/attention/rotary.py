@@ -239,14 +239,13 @@ def _origin(value: Value) -> tuple[Node | None, tuple[int | None, ...]]:
     the value; None for an axis that is new. No node if one of the moves is unknown.
     """
     axes: tuple[int | None, ...] = (0, 1, 2, 3)
-    node = value.producer
-    while node is not None and node.domain == "" and node.op in ("Unsqueeze", "Reshape", "Transpose"):
-        inner = node.inputs[0]
-        sources = None if inner is None else _sources(node, inner)
-        if inner is None or sources is None:
+    while (move := producer_of(value, "Unsqueeze", "Reshape", "Transpose")) is not None:
+        value = move.present_inputs[0]
+        sources = _sources(move, value)
+        if sources is None:
             return None, ()
         axes = tuple(None if a is None else sources[a] for a in axes)
-        node = inner.producer
+    node = value.producer
     return (node, axes) if node is not None and node.domain == "" else (None, ())
 
 

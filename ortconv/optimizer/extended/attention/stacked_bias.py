@@ -54,20 +54,21 @@ def _find(softmax: Node) -> Stacked | None:
     outer = _alone_from(softmax.inputs[0], "Add")
     if outer is None or outer.out.rank != 4 or outer.out.dtype is not DType.FLOAT:
         return None
-    for whole, mask in (outer.inputs, outer.inputs[::-1]):
+    sides = outer.present_inputs
+    for whole, mask in (sides, sides[::-1]):
         reshape = _alone_from(whole, "Reshape")
         inner = None if reshape is None else _alone_from(reshape.inputs[0], "Add")
-        operands = None if reshape is None or inner is None else _operands(inner, reshape.out)
-        if reshape is not None and inner is not None and mask is not None and operands is not None:
+        if reshape is None or inner is None:
+            continue
+        operands = _operands(inner, reshape.out)
+        if operands is not None:
             return Stacked(inner, reshape, outer, *operands, mask)
     return None
 
 
 def _operands(add: Node, split: Value) -> tuple[Value, Value] | None:
     """Scores and bias, which an Add combines before a Reshape; None if they are anything else."""
-    a, b = add.inputs
-    assert a is not None
-    assert b is not None
+    a, b = add.present_inputs
     return (a, b) if _fits(a, b, split) else (b, a) if _fits(b, a, split) else None
 
 
