@@ -102,13 +102,14 @@ def read_array(path: Path, value: Value, check: ArrayCheck | None = None) -> Any
 
 def _checking(values: Sequence[Value]) -> ArrayCheck:
     """A function that checks the type and shape of arrays for these inputs before their data is read."""
-    from ortconv.compare.feeds import stated
     from ortconv.runtime.session import check_type
 
     known = {v.name: v for v in values}
 
     def check(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         if name not in known:
+            from ortconv.compare.feeds import stated
+
             raise UsageError(f"there is no input '{name}'", hint=stated(values))
         check_type(known[name], dtype, shape)
 

@@ -114,12 +114,12 @@ class Clock:
         self.by_trial = SearchTime(self.budget.seconds * SHARE_OF_TRIAL)
 
     def __enter__(self) -> Clock:
-        self._since = time.monotonic()
+        self._since = time.perf_counter()
         return self
 
     def __exit__(self, *exception: object) -> None:
         assert self._since is not None
-        self.used += time.monotonic() - self._since
+        self.used += time.perf_counter() - self._since
         self._since = None
 
     def reserve(self, share: float) -> None:
@@ -128,7 +128,7 @@ class Clock:
 
     @property
     def left(self) -> float:
-        running = 0.0 if self._since is None else time.monotonic() - self._since
+        running = 0.0 if self._since is None else time.perf_counter() - self._since
         return max(0.01, self.budget.seconds - self.used - running)
 
     @property

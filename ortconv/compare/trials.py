@@ -92,9 +92,9 @@ def _first(tried: Iterable[Choice], run: Run, clock: Clock) -> _FirstRun:
         if beyond is not None and not _are_smaller(sizes, beyond[0]):
             continue
         feeds = make(problem, sizes, seed)
-        began = time.monotonic()
+        began = time.perf_counter()
         try:
-            return _FirstRun(choice, feeds, _timed(run, feeds, clock), time.monotonic() - began)
+            return _FirstRun(choice, feeds, _timed(run, feeds, clock), time.perf_counter() - began)
         except (TimeLimitError, MemoryError) as error:
             reason = _too_much(problem, clock, error)
             if beyond is not None or not problem.free or isinstance(reason, BeyondBudgetError):
@@ -134,7 +134,7 @@ def _others(
             left_out.append(kind)
             continue
         for sizes in _smaller(problem, first) if wants_ones else (first,):
-            began = time.monotonic()
+            began = time.perf_counter()
             feeds = make(problem, sizes, seed + 1 + wants_ones, kind=kind)
             try:
                 with within(room, cpu=True):
@@ -144,7 +144,7 @@ def _others(
                 break
             except (BackendError, MemoryError):
                 continue
-            room -= (time.monotonic() - began) * COPIES
+            room -= (time.perf_counter() - began) * COPIES
             yield Trial(_text(kind, sizes), feeds, sizes, kind == "large"), results
             break
     if left_out:

@@ -186,7 +186,7 @@ class Time:
         self.cpu += 0.001
         return self.cpu
 
-    def monotonic(self) -> float:
+    def perf_counter(self) -> float:
         return self.real
 
 
