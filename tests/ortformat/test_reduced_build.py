@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -79,6 +80,7 @@ def test_wrong_platforms() -> None:
             reduced_build("c", RequiredOperators.parse(PLAIN), **settings)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="runs a shell of POSIX")
 def test_the_command_is_one_for_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "my ops.config"
     config.write_text(PLAIN)

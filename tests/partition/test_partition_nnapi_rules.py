@@ -14,6 +14,7 @@ from ortconv.ir.types import DType, TensorType
 from ortconv.partition import Target, partition
 from ortconv.partition.nnapi.rules import INSTEAD, ROWS
 from ortconv.partition.nnapi.runtime import FAILS
+from ortconv.wording import fix_dim_options
 from tests.batches import batched
 
 LEVELS = (27, 28, 29, 30, 31)
@@ -483,7 +484,7 @@ def test_advice_names_what_there_is():
         (X, 'y = DepthToSpace <blocksize = 2, mode = "CRD"> (x)', "use mode DCR"),
         ("float[1,N] x", "y = Relu (x)", "--fix-dim N=SIZE"),
         ("float[M,N] x", "y = Relu (x)", "--fix-dim M=SIZE --fix-dim N=SIZE"),
-        ("float[?,N] x", "y = Relu (x)", "convert --fix-dim 'x[0]=SIZE' --fix-dim N=SIZE"),
+        ("float[?,N] x", "y = Relu (x)", f"convert {fix_dim_options(['x[0]', 'N'])}"),
         ("float[] x", "y = Relu (x)", "export it with sizes for them"),
         ("int64[N] x", "y = Add (x, x)", "--fix-dim N=SIZE"),
     ],
