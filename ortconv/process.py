@@ -221,10 +221,12 @@ def _limits(allowance: int) -> tuple[int, int, int] | None:
     return limit, soft, hard
 
 
-def reset_peak() -> None:
-    """Reset the peak that `peak_bytes` returns, where the system can (Linux)."""
+def reset_peak() -> bool:
+    """Reset the peak that `peak_bytes` returns; False if the system cannot (not Linux)."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
+        return True
+    return False
 
 
 def peak_bytes() -> int | None:

@@ -127,13 +127,13 @@ def _open(entrant: Entrant, feeds: Mapping[str, Any], library: Path | None) -> A
 
 
 def measure_memory(entrant: Entrant, feeds: Mapping[str, Any], library: Path | None) -> int | None:
-    """By how many bytes the peak of this process grows while it opens a file and runs it twice; None if the system does not report
-    it.
+    """By how many bytes the peak of this process grows while it opens a file and runs it twice; None if peaks cannot be reset.
 
     The process must be new: a session would reuse the memory of an earlier one.
     """
     prepare()
-    process.reset_peak()
+    if not process.reset_peak():
+        return None
     before = process.peak_bytes()
     session = _open(entrant, feeds, library)
     session.run_first()
