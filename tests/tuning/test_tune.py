@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -244,7 +245,8 @@ def test_conditions_are_about_the_recommended_candidate(found: Tuning) -> None:
     assert found.best.measured is not None
     assert found.base is not None
     now, base = found.metrics(), found.base_metrics()
-    assert set(now) == set(base) == set(metrics_of("tune"))
+    assert set(now) == set(base)
+    assert set(metrics_of("tune")) - set(now) == (set() if sys.platform == "linux" else {"memory"})
     assert now["latency"] / base["latency"] == pytest.approx(found.best.measured.latency.ratio)
     assert (now["size"], base["size"]) == (found.best.measured.bytes, found.base.bytes)
     assert replace(found, rows=[]).metrics() == {}
