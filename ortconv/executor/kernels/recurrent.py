@@ -235,21 +235,21 @@ def linear_attention(
     gate = np.exp(split_heads(widen(decay), kv_num_heads)) if gated and decay is not None else None
     rate = split_heads(widen(beta), beta.shape[-1]) if corrected and beta is not None else None
     state = np.zeros((*v.shape[:2], k.shape[3], v.shape[3]), k.dtype) if past_state is None else widen(past_state)
-    y, state = _recurrence(q, k, v, state, gate, rate, 0, q.shape[2])
+    y, state = _recurrence(state, q, k, v, gate, rate)
     y = merge_heads(y * q.dtype.type(scale or 1 / np.sqrt(q.shape[3])))
     kept = query.dtype if past_state is None else past_state.dtype
     return y.astype(query.dtype, copy=False), state.astype(kept, copy=False)
 
 
 def _recurrence(
-    q: Array, k: Array, v: Array, state: Array, gate: Array | None, rate: Array | None, start: int, end: int
+    state: Array, q: Array, k: Array, v: Array, gate: Array | None, rate: Array | None
 ) -> tuple[Array, Array]:
-    """The results (B, heads, T, V) for T steps, and the last state, for queries and keys (B, heads, steps, K), values (B, heads,
-    steps, V), a state (B, heads, K, V), its decay (B, heads, steps, K or 1), and update rates (B, heads, steps, 1).
+    """The results (B, heads, T, V) and the last state, for a state (B, heads, K, V), queries and keys (B, heads, T, K), values (B,
+    heads, T, V), decay of the state (B, heads, T, K or 1), and update rates (B, heads, T, 1).
     """
     q, k = (np.repeat(x, max(1, v.shape[1] // x.shape[1]), axis=1) for x in (q, k))  # their heads may be shared
-    y = np.empty((*q.shape[:2], end - start, v.shape[3]), q.dtype)
-    for t in range(start, end):
+    y = np.empty((*q.shape[:3], v.shape[3]), q.dtype)
+    for t in range(q.shape[2]):
         kt, vt = k[:, :, t], v[:, :, t]
         if gate is not None:
             state = gate[:, :, t, :, None] * state
@@ -257,7 +257,7 @@ def _recurrence(
             vt = rate[:, :, t] * (vt - np.einsum("bhkv,bhk->bhv", state, kt))
         state = state + kt[..., :, None] * vt[..., None, :]
         grouped = q[:, :, t].reshape(*v.shape[:2], q.shape[1] // v.shape[1], q.shape[3])
-        y[:, :, t - start] = np.matmul(grouped, state).reshape(y.shape[0], y.shape[1], y.shape[3])
+        y[:, :, t] = np.matmul(grouped, state).reshape(y.shape[0], y.shape[1], y.shape[3])
     return y, state
 
 
@@ -292,8 +292,10 @@ def gated_delta_net(
         q, k = (x / np.sqrt((x * x).sum(axis=-1, keepdims=True) + tiny) for x in (q, k))
     ends = np.arange(len(state) + 1) * (n // len(state)) if ends is None else ends
     states = np.zeros((len(ends) - 1, heads, v.shape[3], k.shape[3]), np.float32) if state is None else state
+    steps: list[Any] = [q, k, v, gate, rate]
     spans = zip(states.swapaxes(2, 3), pairwise(ends.tolist()))
-    results, last = zip(*(_recurrence(q, k, v, before[None], gate, rate, *span) for before, span in spans))
+    cuts = ([before[None], *(x if x is None else x[:, :, a:b] for x in steps)] for before, (a, b) in spans)
+    results, last = zip(*(_recurrence(*cut) for cut in cuts))
     y = np.concatenate(results, axis=2)[0].swapaxes(0, 1) * np.float32(scale or 1 / np.sqrt(k.shape[3]))
     y = y.reshape(*query.shape[:-2], *y.shape[1:]).astype(query.dtype, copy=False)
     return y, np.concatenate(last).swapaxes(2, 3)
