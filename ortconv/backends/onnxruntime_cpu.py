@@ -14,12 +14,11 @@ from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from functools import cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Event, Timer
 from typing import Any, NamedTuple
 
 from ortconv.errors import BackendError, UsageError
-from ortconv.files import is_draft
+from ortconv.files import is_draft, temporary_folder
 from ortconv.ir.graph import Node
 from ortconv.ir.schema import Schema, overwritten_inputs, schema_of
 from ortconv.ir.types import DType
@@ -186,7 +185,7 @@ class _Program:
 
     def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[TimedStep]]:
         """Like `run`, with the steps; it uses a separate session that has run once before."""
-        with TemporaryDirectory() as folder:
+        with temporary_folder() as folder:
             session = self._made(f"{folder}/run")
             self._run(session, inputs)
             start = time.perf_counter()

@@ -10,11 +10,10 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import ortconv
 from ortconv.errors import UsageError
-from ortconv.files import replacing, write_text
+from ortconv.files import replacing, temporary_folder, write_text
 from ortconv.nnapi.ndk.calls import NdkFunction
 from ortconv.nnapi.ndk.functions import by_name
 from ortconv.nnapi.ndk.headers import headers
@@ -124,8 +123,8 @@ def write(folder: Path) -> list[Path]:
     """Write the headers to include/android, build the library, and return the files. UsageError, with nothing written,
     if the compiler or Python's library or header is missing.
     """
-    with TemporaryDirectory() as scratch:
-        built = build(Path(scratch))
+    with temporary_folder() as scratch:
+        built = build(scratch)
         written = []
         for name, text in headers().items():
             written.append(folder / "include" / "android" / name)
