@@ -43,8 +43,8 @@ LIKE_WEIGHTS = ("Conv", "ConvTranspose", "MatMul")
 def rank_of(value: Value) -> int | None:
     """The rank of a value: its own, or one that serves the later nodes."""
     found, least = None, 0
-    waiting = [(value, 0)]
-    for current, more in waiting:  # which has so many axes more
+    waiting = [(value, 0)]  # values, and the number of axes that each has beyond those of `value`
+    for current, more in waiting:
         if current.rank is not None:
             found = current.rank - more if found is None else found
             continue

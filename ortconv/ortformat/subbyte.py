@@ -22,21 +22,19 @@ OFFSETS: dict[DType | None, int] = {DType.INT4: 8, DType.UINT4: 0}
 """What a number lacks to its code in the packed form of GatherBlockQuantized, whose default zero point is 8."""
 
 
-def widen_constants(model: Model) -> int:
-    """Give constants of 2 and 4 bits a form that can be stored, in subgraphs too. Return the number of changed nodes.
+def widen_constants(model: Model) -> None:
+    """Give constants of 2 and 4 bits a form that can be stored, in subgraphs too.
 
     DequantizeLinear computes the same from integers of 8 bits, and GatherBlockQuantized from two codes per byte. Other nodes read
     a Cast of integers of 8 bits. They stay as they are if their operator set has no such Cast.
     """
     made: dict[Value, Value] = {}
-    found = narrow_readers(model)
-    for node in found:
+    for node in narrow_readers(model):
         if _packs(node):
             _pack(node)
         elif _dequantizes(node) or _cast_use(node) is not None:
             for slot, value in _narrow(node).items():
                 node.parent.set_input(node, slot, _widened(node, value, made))
-    return len(found)
 
 
 def narrow_readers(model: Model) -> list[Node]:
