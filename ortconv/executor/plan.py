@@ -13,7 +13,7 @@ import numpy as np
 from ortconv.errors import BackendError
 from ortconv.executor.constants import Constants, shape_dataflow
 from ortconv.executor.fusion.group import Constant, Scope
-from ortconv.executor.fusion.int8_patterns import is_of_weights
+from ortconv.executor.fusion.int8_steps import is_of_weights
 from ortconv.executor.fusion.table import FLOAT, QUANTIZED, fuse
 from ortconv.executor.guard import SMALLER
 from ortconv.executor.half import in_float32

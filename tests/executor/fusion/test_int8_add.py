@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ortconv.executor.fusion.int8_ops import Quantization, qlinear_sum
+from ortconv.executor.fusion.int8_steps import Quantization, qlinear_sum
 from ortconv.executor.kernels.qlinear import qlinear_add
 
 
