@@ -41,15 +41,14 @@ def loop(
     count = len(initial)
     state: tuple[Any, ...] = initial
     collected: list[tuple[Any, ...]] = []
-    i = 0
     ranks = [_declared_rank(body, slot) for slot in range(2)]
-    while going and (trips is None or i < trips):
-        proceed, *results = body(np.array(i, np.int64, ndmin=ranks[0]), np.array(going, ndmin=ranks[1]), *state)
+    while going and (trips is None or len(collected) < trips):
+        trip = np.array(len(collected), np.int64, ndmin=ranks[0])
+        proceed, *results = body(trip, np.array(going, ndmin=ranks[1]), *state)
         # Without a condition input the body's own condition still decides.
         going = bool(proceed.item())
         state = tuple(results[:count])
         collected.append(tuple(results[count:]))
-        i += 1
     scans = _columns(collected, n_outputs - count)
     return (*state, *(_stacked(values, body, 1 + count + j) for j, values in enumerate(scans)))
 
@@ -174,14 +173,12 @@ def _position(position: Array | None, size: int, highest: int) -> int:
 
 @kernel("SplitToSequence")
 def split_to_sequence(x: Array, split: Array | None = None, *, axis: int = 0, keepdims: int = 1) -> list[Array]:
-    size = x.shape[axis]
-    if split is None:
-        parts = pieces(x, axis, [1] * counted(size))
-        return list(parts) if keepdims else [part.squeeze(axis) for part in parts]
-    if split.ndim:
+    """A scalar `split`, by default 1, is the size of each part but the last. The axis stays if `split` is given."""
+    if split is not None and split.ndim:
         return list(pieces(x, axis, integers(split)))
-    chunk = int(split.item())
-    return list(pieces(x, axis, [chunk] * counted(-(-size // chunk))))
+    size = 1 if split is None else int(split.item())
+    parts = pieces(x, axis, [size] * counted(-(-x.shape[axis] // size)))
+    return list(parts) if keepdims or split is not None else [part.squeeze(axis) for part in parts]
 
 
 @kernel("OptionalGetElement")

@@ -71,9 +71,7 @@ def qlinear_add(
         values = [dequantize_linear(x, s, z) for x, s, z in ((a, a_scale, a_zero), (b, b_scale, b_zero))]
         return np.asarray(quantize_linear(np.add(*values), c_scale, _zero_of(c_zero, a.dtype)))
     ratio_a, ratio_b = ((scale / c_scale).astype(np.float32).reshape(()) for scale in (a_scale, b_scale))
-    zero_a, zero_b, zero_c = (
-        np.float32(0) if zero is None else zero.astype(np.float32).reshape(()) for zero in (a_zero, b_zero, c_zero)
-    )
+    zero_a, zero_b, zero_c = (_zero_of(zero, a.dtype).astype(np.float32) for zero in (a_zero, b_zero, c_zero))
     offset = zero_c - (ratio_a * zero_a + ratio_b * zero_b)
     codes = np.arange(256, dtype=np.uint8).view(b.dtype)
     addend = (codes.astype(np.float64) * ratio_b + offset).astype(np.float32)
@@ -100,7 +98,7 @@ def qlinear_mul(
 
 def _round_shifted(y: Array, zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
     """Add the zero point, then round: with an odd zero point, ties differ by one step from QuantizeLinear."""
-    y += 0 if zero_point is None else zero_point.astype(y.dtype).reshape(())
+    y += _zero_of(zero_point, dtype).astype(y.dtype)
     return round_to_integers(y, 0, DType.of(dtype))
 
 
