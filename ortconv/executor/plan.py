@@ -20,7 +20,7 @@ from ortconv.executor.half import in_float32
 from ortconv.executor.kernels.evaluate import kernel_of
 from ortconv.executor.kernels.registry import Kernel
 from ortconv.executor.replay.recorder import ABSENT, Recording, Step
-from ortconv.executor.replay.work import ChangedError, Function, Recordable, or_else, with_inner
+from ortconv.executor.replay.work import ChangedError, Function, Recordable, as_tuple, or_else, with_inner
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, ValueType
@@ -144,7 +144,7 @@ class Plan:
             start = time.perf_counter()
             result = function(*operands)
             seconds = time.perf_counter() - start
-            results = (result if type(result) is tuple else (result,))[: len(step[2])]
+            results = as_tuple(result)[: len(step[2])]
             shapes = tuple(getattr(r, "shape", None) for r in results)
             events.append(TimedStep(node.name or node.label, operators, "numpy", start, seconds, shapes))
             return result
