@@ -18,7 +18,7 @@ from ortconv.onnxio.check import inference_error
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.imports import opset_of
 from ortconv.onnxio.messages import Contents, contents
-from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
+from ortconv.onnxio.proto import empty_model, node_proto, tensor_proto, value_info
 from ortconv.onnxio.scopes import may_clash, rename, rename_clashes
 from ortconv.onnxio.shield import (
     KEEPS_SYMBOLS,
@@ -307,9 +307,7 @@ def _infer_by_onnx(node: Node) -> list[ValueType | None]:
 
 def _model_of(node: Node, graph: Graph) -> ModelProto:
     """A model of one node, with its small constants."""
-    model = ModelProto(ir_version=IR_VERSION)
-    for domain, version in graph.opsets.items():
-        model.opset_import.add(domain=domain, version=version)
+    model = empty_model(graph, IR_VERSION)
     model.graph.node.append(node_proto(node))
     for value in dict.fromkeys(node.inputs):
         if value is None or value.type is None:
