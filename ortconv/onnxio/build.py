@@ -13,9 +13,10 @@ from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Ints, Node, Strin
 from ortconv.ir.graph_reader import GraphReader
 from ortconv.ir.model import Model
 from ortconv.ir.operators import finds_values_by_name
+from ortconv.ir.schema import plain_domain
 from ortconv.ir.tensor import Array, SparseTensor, Tensor
 from ortconv.ir.types import DType, MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, ValueType
-from ortconv.onnxio.messages import domain_of, label, plain_domain
+from ortconv.onnxio.messages import domain_of, label
 from ortconv.onnxlib import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 Resolve = Callable[[TensorProto], memoryview]

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ortconv.errors import GraphError, UnsupportedError
-from ortconv.ir.schema import schema
+from ortconv.ir.schema import plain_domain, schema
 from ortconv.onnxio.build import check_text
 from ortconv.onnxio.infer import first_line
-from ortconv.onnxio.messages import domain_of, graphs, plain_domain, subgraphs, walk
+from ortconv.onnxio.messages import domain_of, graphs, subgraphs, walk
 from ortconv.onnxlib import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SchemaError, get_schema
 
 MAX_NODES = 1_000_000

@@ -11,6 +11,7 @@ from ortconv.files import mapped, opened
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Tensors, Value
 from ortconv.ir.graph_reader import GraphReader
 from ortconv.ir.model import Model, SavedFusion
+from ortconv.ir.schema import plain_domain
 from ortconv.ir.signature import check_signatures
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, TensorType, ValueType
@@ -59,7 +60,7 @@ def model_of(root: Record) -> Model:
     graph = Graph()
     graph.doc = message.graph_doc_string or ""
     for entry in message.opset_import:
-        graph.opsets[_domain(entry.domain)] = entry.version
+        graph.opsets[plain_domain(entry.domain)] = entry.version
     saved: list[SavedFusion] = []
     _Reader(graph, {}, saved, overridable=message.ir_version >= 4).fill(message.graph)
     version = message.model_version
@@ -114,7 +115,7 @@ class _Reader(GraphReader):
             record.op_type,
             (),
             [self.scoped(name) if name else None for name in record.outputs],
-            domain=_domain(record.domain or ""),
+            domain=plain_domain(record.domain or ""),
             name=record.name or "",
             types=[self.types.get(name) for name in record.outputs],
         )
@@ -152,10 +153,6 @@ _ATTRIBUTES: dict[int, Callable[[Record], Attribute]] = {
     9: lambda a: Tensors(map(tensor, a.tensors)),
 }
 """The function that builds a value, by AttributeType; subgraphs are handled elsewhere."""
-
-
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
 
 
 # ---------------------------------------------------------------------- constants and types
