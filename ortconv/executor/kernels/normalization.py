@@ -11,13 +11,11 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import compute_type, widen
 from ortconv.executor.kernels.activation import FORMULAS
-from ortconv.executor.kernels.reduction import mean
+from ortconv.executor.kernels.reduction import Axes, mean
 from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-
-Axes = tuple[int, ...]
 
 
 def _inverse_deviation(centered: Array, axes: Axes, epsilon: float) -> Array:

@@ -10,8 +10,7 @@ from ortconv.executor.algorithms.gemm_exact import exact_sums, per_column, per_r
 from ortconv.executor.algorithms.half_precision import compute_type, widen
 from ortconv.executor.kernels.attention import attention_ms
 from ortconv.executor.kernels.normalization import embed_layer_normalization
-from ortconv.executor.kernels.qlinear import requantize
-from ortconv.executor.kernels.quantize import dequantize_linear, dynamic_quantize_linear
+from ortconv.executor.kernels.quantize import dequantize_linear, dynamic_quantize_linear, requantize
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ortconv.executor.fusion.int8_steps import Quantization, qlinear_sum
-from ortconv.executor.kernels.qlinear import qlinear_add
+from ortconv.executor.kernels.quantize import qlinear_add
 
 
 def parameters(seed):
