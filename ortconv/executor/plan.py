@@ -209,7 +209,6 @@ class Plan:
 
     def _execute(self, steps: list[Step], slots: list[Any], events: list[TimedStep] | None) -> None:
         steps = steps if events is None else [self._timed(step, events) for step in steps]
-        node: Node | None = None
         try:
             for function, operands, outs, dead, node in watched(steps, "numpy"):  # noqa: B007
                 result = function(*operands(slots))
@@ -223,12 +222,13 @@ class Plan:
         except (BackendError, ChangedError):
             raise
         except MemoryError as error:
-            label = "?" if node is None else node.label
-            raise BackendError(f"{label} needs more memory than there is", backend="numpy", hint=SMALLER) from error
+            raise BackendError(
+                f"{node.label} needs more memory than there is", backend="numpy", hint=SMALLER
+            ) from error
         except Exception as error:
-            label = "?" if node is None else self._label(node)
             shapes = [getattr(v, "shape", None) for v in operands(slots)]
-            raise BackendError(f"{label} failed on input shapes {shapes}: {error}", backend="numpy") from error
+            what = f"{self._label(node)} failed on input shapes {shapes}"
+            raise BackendError(f"{what}: {error}", backend="numpy") from error
 
     def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step]]:
         """For later runs with the same input shapes: the initial slots, and the remaining steps."""
