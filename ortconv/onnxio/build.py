@@ -145,19 +145,8 @@ class GraphBuilder(GraphReader):
         op, domain, title = message.op_type, message.domain, message.name
         doc, names = message.doc_string, list(message.output)
         check_text(op, domain, title, doc, *names)
-        node = self.graph.add_node(
-            sys.intern(op),
-            (),
-            [self.scoped(name) if name else None for name in names] if self.outer else [n or None for n in names],
-            domain=sys.intern(plain_domain(domain)),
-            name=title,
-            types=[self.types.pop(name, None) for name in names],
-        )
-        node.doc = doc
-        for name, value in zip(names, node.outputs, strict=True):
-            if value is not None:
-                self.declare(value, name)
-        return node
+        types = [self.types.pop(name, None) for name in names]
+        return self.add_node(sys.intern(op), sys.intern(plain_domain(domain)), title, doc, names, types)
 
     def _connect(self, node: Node, message: NodeProto) -> None:
         own, inputs = self.own, list(message.input)

@@ -34,7 +34,7 @@ class FunctionKey(NamedTuple):
         return f"{self.domain}:{self.name}" + (f":{self.overload}" if self.overload else "")
 
 
-def inline_functions(proto: ModelProto, warn: Callable[[str], None] = lambda text: None) -> None:
+def inline_functions(proto: ModelProto, warn: Callable[[str], None]) -> None:
     """Replace all calls of functions in a model by their bodies, and remove the functions.
 
     Raises GraphError if a function is recursive, defined twice or called with too many arguments, UnsupportedError if it cannot be

@@ -111,20 +111,11 @@ class _Reader(GraphReader):
     # ------------------------------------------------------------------ nodes
 
     def node(self, record: Record) -> Node:
-        node = self.graph.add_node(
-            record.op_type,
-            (),
-            [self.scoped(name) if name else None for name in record.outputs],
-            domain=plain_domain(record.domain or ""),
-            name=record.name or "",
-            types=[self.types.get(name) for name in record.outputs],
-        )
-        node.doc = record.doc_string or ""
+        domain, types = plain_domain(record.domain or ""), [self.types.get(name) for name in record.outputs]
+        doc = record.doc_string or ""
+        node = self.add_node(record.op_type, domain, record.name or "", doc, record.outputs, types)
         provider = record.execution_provider_type or ""
         node.ep = "" if provider == CPU else provider
-        for name, value in zip(record.outputs, node.outputs, strict=True):
-            if value is not None:
-                self.declare(value, name)
         return node
 
     def attribute(self, record: Record, node: Node) -> Attribute:
