@@ -54,6 +54,7 @@ def attention(
     softcap: float = 0.0,
     softmax_precision: int | None = None,
 ) -> Any:
+    """softmax(q @ k^T * scale + mask) @ v of heads (B, heads, L, H), or packed (B, L, heads * H); all keys and values; scores."""
     packed, dtype = q.ndim == 3, q.dtype
     if packed:
         if q_num_heads is None or kv_num_heads is None:
@@ -221,6 +222,7 @@ def attention_ms(
     attend: Function = attend,
     project: Function = affine,
 ) -> Any:
+    """Queries, keys and values are one product of x. The second output has all keys and values."""
     sizes = qkv_hidden_sizes or (weights.shape[1] // 3,) * 3
     projected = project(widen(x), widen(weights), widen(bias))
     q, k, v = (split_heads(p, num_heads) for p in np.split(projected, [sizes[0], sizes[0] + sizes[1]], axis=-1))
@@ -265,6 +267,7 @@ def group_query_attention(
     smooth_softmax: int = -1,
     softcap: float = 0.0,
 ) -> Any:
+    """Several query heads share each key and value head. The caches of keys and values hold sequences of several lengths."""
     q, k, v = _heads(query, key, value, num_heads, kv_num_heads)
     length = q.shape[2]
     totals = seqlens_k.reshape(-1).astype(np.int64) + 1

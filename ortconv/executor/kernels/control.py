@@ -41,14 +41,15 @@ def loop(
     count = len(initial)
     state: tuple[Any, ...] = initial
     collected: list[tuple[Any, ...]] = []
+    i = 0
     ranks = [_declared_rank(body, slot) for slot in range(2)]
-    while going and (trips is None or len(collected) < trips):
-        trip = np.array(len(collected), np.int64, ndmin=ranks[0])
-        proceed, *results = body(trip, np.array(going, ndmin=ranks[1]), *state)
+    while going and (trips is None or i < trips):
+        proceed, *results = body(np.array(i, np.int64, ndmin=ranks[0]), np.array(going, ndmin=ranks[1]), *state)
         # Without a condition input the body's own condition still decides.
         going = bool(proceed.item())
         state = tuple(results[:count])
         collected.append(tuple(results[count:]))
+        i += 1
     scans = _columns(collected, n_outputs - count)
     return (*state, *(_stacked(values, body, 1 + count + j) for j, values in enumerate(scans)))
 

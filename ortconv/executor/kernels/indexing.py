@@ -133,6 +133,7 @@ def _stable_order(keys: Array, descending: bool) -> Array:
 
 @kernel("Unique")
 def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, Array, Array, Array]:
+    """The values, the first position of each, the value of each element by its number, and how often each occurs."""
     items = x.reshape(-1) if axis is None else np.moveaxis(x, axis, 0)
     codes = widen(items) if axis is None else _row_codes(widen(items))
     _, first, inverse, counts = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)

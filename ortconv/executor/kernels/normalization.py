@@ -145,6 +145,7 @@ def embed_layer_normalization(
     epsilon: float = 1e-12,
     mask_index_type: int = 0,
 ) -> Any:
+    """LayerNormalization of the sum of all embeddings; the number of tokens that each mask has; the sum."""
     batch, length = input_ids.shape
     position = position_embedding[:length] if position_ids is None else position_embedding[position_ids]
     total = widen(word_embedding[input_ids]) + widen(position)

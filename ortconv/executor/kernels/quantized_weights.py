@@ -91,6 +91,7 @@ def matmul_nbits(
     accuracy_level: int = 0,
     weight_prepacked: int = 0,
 ) -> Array:
+    """a @ w^T for w (N, K) of a few bits. Each block of a row has a scale and a zero point; `g_idx` has the block of a column."""
     blocks = -(-K // block_size)
     centered = _without_zero_points(b, zero_points, N, blocks, bits, block_size, compute_type(a.dtype))
     scale = widen(scales).reshape(N, blocks)
