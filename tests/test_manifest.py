@@ -165,6 +165,7 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, model: Path) -> None:
         verify_manifest(path)
 
 
+@pytest.mark.slow
 def test_directories(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["convert", str(model.parent), "-o", str(model.parent / "out"), "--manifest", "--resume", "--jobs", "1"]
     assert main(command) == 0

@@ -264,6 +264,7 @@ def _chain(length: int) -> Model:
     return from_proto(parse(f"g (float[2,3,4] v0) => (float v{length}) {{ {body} }}"))
 
 
+@pytest.mark.slow
 def test_time_grows_with_the_nodes() -> None:
     passes = make("basic", offload=True).offload
 

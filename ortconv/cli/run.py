@@ -20,6 +20,7 @@ from ortconv.errors import MismatchError, UsageError
 from ortconv.watch import note_stage
 
 if TYPE_CHECKING:
+    from ortconv.ir.tensor import Array
     from ortconv.nnapi.timing import Summary, Trace
     from ortconv.runtime.session import Session
 
@@ -294,15 +295,22 @@ def _described(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _describe(value: Any) -> dict[str, Any]:
     import numpy as np
 
+    from ortconv.compare.difference import element_type
+
     if value is None or isinstance(value, list):
         return {"type": "sequence" if isinstance(value, list) else "empty", "length": len(value or ())}
     array = np.asarray(value)
-    found: dict[str, Any] = {"type": str(array.dtype), "shape": list(array.shape)}
-    if array.size and array.dtype.kind in "fiu":
+    found: dict[str, Any] = {"type": element_type(array), "shape": list(array.shape)}
+    if array.size and _is_numeric(array):
         numbers = array.astype(np.float64)
         with np.errstate(all="ignore"):
             found |= {"min": _finite(numbers.min()), "max": _finite(numbers.max()), "mean": _finite(numbers.mean())}
     return found
+
+
+def _is_numeric(array: Array) -> bool:
+    """True for integers and floating-point numbers, those of numpy's extensions included."""
+    return array.dtype.kind not in "bcOUST"
 
 
 def _finite(value: Any) -> float | None:
@@ -317,7 +325,7 @@ def _largest(value: Any, count: int) -> list[dict[str, Any]]:
     if value is None or isinstance(value, list):
         return []
     array = np.asarray(value)
-    if array.dtype.kind not in "fiu" or array.size < 2 or sum(n > 1 for n in array.shape[1:]) > 1:
+    if not _is_numeric(array) or array.size < 2 or sum(n > 1 for n in array.shape[1:]) > 1:
         return []
     rows = array.reshape(array.shape[0] if array.ndim > 1 else 1, -1).astype(np.float64)
     order = np.argsort(-rows, axis=1, kind="stable")[:, :count]

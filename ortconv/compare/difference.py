@@ -50,7 +50,16 @@ def difference(want: Any, got: Any) -> Difference:
 def changed_form(a: Array, b: Array) -> str | None:
     """The types and shapes of two arrays, if they differ."""
     same = a.shape == b.shape and a.dtype == b.dtype
-    return None if same else f"{a.dtype}{list(a.shape)} became {b.dtype}{list(b.shape)}"
+    return None if same else f"{_type_text(a)} became {_type_text(b)}"
+
+
+def _type_text(a: Array) -> str:
+    return f"{element_type(a)}{list(a.shape)}"
+
+
+def element_type(a: Array) -> str:
+    """The name of an array's element type: numpy's, except for strings, which numpy calls objects."""
+    return "string" if a.dtype.kind in "OUST" else str(a.dtype)
 
 
 def unequal(a: Array, b: Array) -> str | None:
@@ -134,7 +143,7 @@ def beyond(want: Any, got: Any, rtol: float, atol: float) -> str | None:
         return next((f"element {i}: {text}" for i, text in enumerate(texts) if text is not None), None)
     a, b = comparable(want, got)
     if a.shape != b.shape or a.dtype != b.dtype:
-        return f"{a.dtype}{list(a.shape)} expected, {b.dtype}{list(b.shape)} found"
+        return f"{_type_text(a)} expected, {_type_text(b)} found"
     wrong = _beyond_mask(a, b, rtol, atol)
     return _first_of(wrong, a, b) if wrong.any() else None
 

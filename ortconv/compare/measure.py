@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.difference import OTHER_FORM, are_single, changed_form, distances, paired, unequal, widened
+from ortconv.compare.difference import (
+    OTHER_FORM,
+    are_single,
+    changed_form,
+    distances,
+    element_type,
+    paired,
+    unequal,
+    widened,
+)
 from ortconv.compare.tolerance import QUANTIZED_LIMIT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -54,7 +63,7 @@ def measure(want: Any, got: Any) -> Measure:
             found, key=lambda m: (m.mismatch is not None, np.nan_to_num(m.scaled, nan=-1)), default=Measure(0.0, 0.0)
         )
     a, b = np.asarray(want), np.asarray(got)
-    about = Measure(dtype=str(a.dtype), shape=a.shape)
+    about = Measure(dtype=element_type(a), shape=a.shape)
     mismatch = changed_form(a, b)
     if mismatch is not None or a.dtype.kind in "OUS":
         return replace(about, mismatch=mismatch or unequal(a, b))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from ortconv.errors import GraphError
 from ortconv.ir.types import DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+RuntimeValue = Union[Array, "list[RuntimeValue]", dict[Any, Any], None]
+"""A value in a run: an array for a tensor, a list for a sequence, a dict for a map, None for an empty optional."""
 
 
 class Tensor:

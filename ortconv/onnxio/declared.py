@@ -30,6 +30,9 @@ TypesByGraph = list[dict[str, ValueType]]
 _ADDED_AXES = {"Unsqueeze": 1, "Squeeze": -1}
 """How many axes each element of input 1 adds. Where these elements are computed, onnx does not infer the rank."""
 
+_RANK_OF_INPUT = ("Resize", "Upsample")
+"""Operators whose result has the rank of input 0, and which are hidden from onnx where it errs."""
+
 
 class Bare(NamedTuple):
     """A serialized model, and what it lacks: the declared types of node outputs and the sparse constants, both by graph."""
@@ -259,27 +262,31 @@ def _merge(declared: TypesByGraph, inferred: TypesByGraph, symbols: set[str]) ->
 def _drop_wrong_ranks(graphs: Sequence[GraphProto], declared: TypesByGraph, read: TypeReader) -> Iterator[str]:
     """Forget the declared shapes whose rank is not the one that follows from the shapes of a node's inputs, and say where."""
     types: dict[str, TypeProto] = {}
-    squeezes = [
-        [node for node in sub.node if node.op_type in _ADDED_AXES] if stated else []
+    ranked = [
+        [node for node in sub.node if node.op_type in _ADDED_AXES or node.op_type in _RANK_OF_INPUT] if stated else []
         for sub, stated in zip(graphs, declared, strict=True)
     ]
-    for sub, stated, nodes in zip(graphs, declared, squeezes, strict=True) if any(squeezes) else ():
+    for sub, stated, nodes in zip(graphs, declared, ranked, strict=True) if any(ranked) else ():
         types.update((info.name, info.type) for info in (*sub.input, *sub.value_info, *sub.output))
         for node in nodes:
-            rank = _rank_by_axes(node, types, read)
+            rank = _rank_by_inputs(node, types, read)
             type = None if rank is None else stated.get(node.output[0])
             if isinstance(type, TensorType) and type.shape is not None and len(type.shape) != rank:
                 stated[node.output[0]] = TensorType(type.dtype)
                 yield f"'{node.output[0]}' is declared as {type}, but has rank {rank}"
 
 
-def _rank_by_axes(node: NodeProto, types: Mapping[str, TypeProto], read: TypeReader) -> int | None:
-    """The rank of the result of a Squeeze or Unsqueeze whose axes are an input of known length; None for other nodes."""
-    added = _ADDED_AXES.get(node.op_type)
-    if added is None or domain_of(node) or len(node.input) != 2 or not node.output:
+def _rank_by_inputs(node: NodeProto, types: Mapping[str, TypeProto], read: TypeReader) -> int | None:
+    """The rank of the result of a Resize, or of a Squeeze or Unsqueeze whose axes are an input of known length; None for other
+    nodes.
+    """
+    if domain_of(node) or not node.input or not node.output:
         return None
-    x, axes = (_shape(read(types[name])) if name in types else None for name in node.input)
-    return len(x) + added * axes[0] if x is not None and axes and isinstance(axes[0], int) else None
+    x, *others = (_shape(read(types[name])) if name in types else None for name in node.input)
+    if x is None or node.op_type in _RANK_OF_INPUT:
+        return None if x is None else len(x)
+    axes = others[0] if len(others) == 1 else None
+    return len(x) + _ADDED_AXES[node.op_type] * axes[0] if axes and isinstance(axes[0], int) else None
 
 
 def _shape(type: ValueType | None) -> Shape | None:

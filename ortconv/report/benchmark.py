@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.compare.benchmark import BenchmarkRow
+from ortconv.compare.difference import element_type
 from ortconv.nnapi import timing
 from ortconv.report.page import about, clean, page, text
 from ortconv.report.sections import Markup, Section
@@ -48,7 +49,7 @@ def _described(value: Any) -> dict[str, Any]:
     if isinstance(value, list) or value is None:
         return {"type": "sequence", "length": len(value or ())}
     array = np.asarray(value)
-    return {"type": str(array.dtype), "shape": list(array.shape)}
+    return {"type": element_type(array), "shape": list(array.shape)}
 
 
 def _finite(value: Any) -> Any:

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
+from typing import NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 from ortconv.errors import BackendError, UsageError, nearest
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.tensor import RuntimeValue
 from ortconv.ir.units import NodeUnit
 
 GROUP = "ortconv.backends"
@@ -52,7 +53,7 @@ class Region(NamedTuple):
 class Program(Protocol):
     """A compiled region."""
 
-    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+    def run(self, inputs: Sequence[RuntimeValue]) -> Sequence[RuntimeValue]:
         """The region's outputs for its inputs: arrays, lists for sequences, None for an empty optional.
 
         An output that the program never computes is also None; no other region may read it.
@@ -77,7 +78,7 @@ class TimedStep(NamedTuple):
 class Profiled(Program, Protocol):
     """A program that can measure the time of each of its steps. Other programs count as one step."""
 
-    def profile(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], list[TimedStep]]:
+    def profile(self, inputs: Sequence[RuntimeValue]) -> tuple[Sequence[RuntimeValue], list[TimedStep]]:
         """Like `run`, but also return the steps in order."""
         ...
 

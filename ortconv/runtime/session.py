@@ -17,7 +17,7 @@ from ortconv.executor.replay.numerics import kernel_settings
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.schema import draws
-from ortconv.ir.tensor import dense
+from ortconv.ir.tensor import Array, RuntimeValue, dense
 from ortconv.ir.types import DType, TensorType
 from ortconv.models import ModelSource, load
 from ortconv.public import public
@@ -30,7 +30,7 @@ MOST_THREADS = 1024
 SHOWN_NAMES = 4
 """Number of names in a hint."""
 
-_Run = Callable[[Program, list[Any]], Sequence[Any]]
+_Run = Callable[[Program, list[RuntimeValue]], Sequence[RuntimeValue]]
 """Runs a program on its inputs."""
 
 
@@ -132,7 +132,7 @@ class Session:
         events: list[TimedStep] = []
         names = iter(self.regions)
 
-        def run(program: Program, inputs: list[Any]) -> Sequence[Any]:
+        def run(program: Program, inputs: list[RuntimeValue]) -> Sequence[RuntimeValue]:
             name, region = next(names)
             start = time.perf_counter()
             if isinstance(program, Profiled):
@@ -156,7 +156,7 @@ class Session:
             if sequence is not None:
                 sequence.close()
 
-    def _run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run: _Run) -> list[Any]:
+    def _run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run: _Run) -> list[RuntimeValue]:
         if self._closed:
             raise UsageError("the session is closed", hint="make another one")
         if not isinstance(input_feed, Mapping):
@@ -178,8 +178,8 @@ class Session:
             raise BackendError("the outputs need more memory than there is", backend=name, hint=SMALLER) from error
 
     def _run_observed(
-        self, observer: _Sequence, values: dict[Value, Any], wanted: Sequence[Value], run: _Run
-    ) -> dict[Value, Any]:
+        self, observer: _Sequence, values: dict[Value, RuntimeValue], wanted: Sequence[Value], run: _Run
+    ) -> dict[Value, RuntimeValue]:
         """All wanted values: observed ones from the observer, the others from the main programs."""
         observed = self._observed.intersection(wanted)
         found = values.copy()
@@ -217,7 +217,7 @@ class _Sequence:
             self.programs = [(by_name[name].compile(region), region) for name, region in regions]
         self._names = [name for name, _ in regions]
 
-    def run(self, values: dict[Value, Any], run: _Run) -> None:
+    def run(self, values: dict[Value, RuntimeValue], run: _Run) -> None:
         """Run the programs. Add the outputs of regions to `values`, and remove values that are no longer needed."""
         for (program, region), name, dead in zip(self.programs, self._names, self._dead, strict=True):
             try:
@@ -241,13 +241,13 @@ def _named_file(model: ModelSource | Model) -> Path | None:
     return path if path is not None and path.suffix.lower() in (".onnx", ".ort") else None
 
 
-def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> dict[Value, Any]:
+def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> dict[Value, RuntimeValue]:
     """The value fed to every input of a graph, defaults included. Raises UsageError if a name, type or shape does not fit."""
     inputs = {v.name: v for v in graph.inputs}
     unknown = [name for name in feeds if name not in inputs]
     if unknown:
         raise UsageError(f"there is no input '{unknown[0]}'", hint=f"inputs: {', '.join(inputs)}")
-    values: dict[Value, Any] = {}
+    values: dict[Value, RuntimeValue] = {}
     for name, value in inputs.items():
         if name in feeds:
             values[value] = check_feed(value, feeds[name])
@@ -258,7 +258,7 @@ def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> dict[Value, Any]:
     return values
 
 
-def check_feed(value: Value, fed: Any) -> Any:
+def check_feed(value: Value, fed: RuntimeValue) -> RuntimeValue:
     """The value fed to an input, as an array if the input is a tensor. Raises UsageError if type or shape do not fit."""
     if not isinstance(value.type, TensorType):
         return fed
@@ -311,13 +311,13 @@ def _named(graph: Graph, name: str) -> list[Value]:
     raise UsageError(f"no node makes a value '{name}', nor has that name", hint=hint)
 
 
-def _default(value: Value) -> Any:
+def _default(value: Value) -> Array:
     const = value.const
     assert const is not None
     return dense(const)
 
 
-def _result(value: Any, fed: list[Any]) -> Any:
+def _result(value: RuntimeValue, fed: list[RuntimeValue]) -> RuntimeValue:
     """An output as an array of its own: never a view of a weight, of an input, or of the memory of another output."""
     if value is None or isinstance(value, (list, dict)):
         return value

@@ -261,6 +261,15 @@ def test_numbers_that_json_does_not_have(tmp_path: Path, capsys: pytest.CaptureF
     assert "min not finite" in capsys.readouterr().out
 
 
+def test_types_that_numpy_lacks(tmp_path: Path, printed: Printed) -> None:
+    text = "g (bfloat16[2] b, string[3] s) => (bfloat16[2] a, string[3] t) { a = Relu(b)  t = Identity(s) }"
+    found = printed("run", model(tmp_path, text), "--input", "b:1..2")
+    assert found["outputs"]["t"] == {"type": "string", "shape": [3]}
+    a = found["outputs"]["a"]
+    assert a["type"] == "bfloat16"
+    assert 1 <= a["min"] <= a["mean"] <= a["max"] <= 2
+
+
 def test_pnm(tmp_path: Path) -> None:
     gray = PIXELS[:, :, :1]
     files = {

@@ -233,6 +233,7 @@ def test_unusual_inputs_are_left_out_if_a_run_is_slow(tmp_path: Path) -> None:
     assert notes == ["negative, large, zeros inputs were left out for time; --validate-budget gives more"]
 
 
+@pytest.mark.slow
 def test_unusual_inputs_with_which_a_run_does_not_end_are_left_out(tmp_path: Path) -> None:
     """As with a Loop that doubles a value until it is large."""
 

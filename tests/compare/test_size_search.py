@@ -235,6 +235,7 @@ def test_the_time_of_a_search_is_that_of_the_processor(pause: float, results: li
     assert list(SearchTime(0.1).spend(found())) == results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nodes", "inputs", "arrays"),
     [
@@ -310,6 +311,7 @@ def test_the_search_ends_where_no_sizes_fit() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_sum_and_a_product_that_change_together() -> None:
     """The keys of the past and of this step are five together, the heads of a batch two, and each is a factor of its tensor."""
     case = graph(

@@ -6,6 +6,7 @@ import pytest
 from onnx import numpy_helper
 
 from ortconv.executor.half import in_float32
+from ortconv.executor.kernels.registry import lookup
 from ortconv.ir.types import DType
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
@@ -138,3 +139,8 @@ def test_a_model_without_operators_of_onnx_has_casts():
     m = from_proto(proto)
     (got,), (want,) = (Session(m, [backend]).run(None, {"x": x}) for backend in ("numpy", "numpy:reference"))
     np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
+
+
+def test_a_softmax_over_more_elements_than_the_largest_float16():
+    softmax = lookup("", "Softmax", 13)
+    assert np.all(softmax.reference(np.zeros(70_000, np.float16)) == np.float16(1 / 70_000))

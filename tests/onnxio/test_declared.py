@@ -66,6 +66,13 @@ def test_ranks_that_computed_axes_do_not_give_are_dropped(op: str) -> None:
     assert loaded(f"g ({reads}) => ({right}) {{ y = {op}(x, k) }}").warnings == []
 
 
+def test_a_wrong_rank_of_a_resize_by_scales_of_many_digits_is_dropped() -> None:
+    model = loaded("g (float[1, 1, 2, 4] x) => (float y) <float[4] k = {1, 1, 0.6, 0.6}> { y = Resize(x, , k) }")
+    assert shapes(model.graph) == {"y": "float[1,1,1,2]"}
+    (warning,) = model.warnings
+    assert warning.endswith("'y' is declared as float[], but has rank 4")
+
+
 def test_one_contradiction_makes_all_declared_dimensions_doubtful() -> None:
     """What a custom operator makes keeps its declared rank alone."""
     text = "g (float[N, 3] x) => (float[1, 3] y) <float[1, 3] a, float[1, 5] b> {{ a = Relu(x) b = c.Custom(a) y = {0}(b) }}"

@@ -47,6 +47,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_same_bytes_in_every_process() -> None:
     here = Path(__file__).parent
     paths = f"{here.parent.parent}:{here}"

@@ -455,6 +455,7 @@ def test_random_networks_shrink() -> None:
     assert after < 0.9 * before
 
 
+@pytest.mark.slow
 def test_cost_is_linear() -> None:
     def chain(n: int) -> onnx.ModelProto:
         nodes = [helper.make_node("Transpose", ["x"], ["v0"])]

@@ -263,6 +263,7 @@ def test_a_fusion_of_which_a_node_is_gone_is_left_out() -> None:
 # ---------------------------------------------------------------------- files and configs
 
 
+@pytest.mark.slow
 def test_files_of_both_styles_as_the_tool(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime.tools.ort_format_model")
     for name, proto in (("a", nets.QUANTIZED["conv_per_channel"]("uint8").proto()), ("b", nets.FLOAT["clips"])):

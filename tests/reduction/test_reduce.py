@@ -180,6 +180,7 @@ def test_the_command_line_goes_on_where_it_stopped(tmp_path: Path, capsys: pytes
     assert "exists already" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_gate_of_ortconv_is_reduced(tmp_path: Path) -> None:
     check = f'"{sys.executable}" -m ortconv partition {{}} --fail-on "refused>0" --quiet'
     found = ortconv.reduce(SAMPLES / "qdq_cnn.onnx", tmp_path / "s.onnx", check, steps=4)

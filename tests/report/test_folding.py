@@ -104,6 +104,7 @@ def test_neighbors_of_one_scope() -> None:
     assert scoped([()] * 5, 2) == []
 
 
+@pytest.mark.slow
 def test_cost_is_near_linear() -> None:
     def cost(count: int) -> int:
         return calls(lambda: found("abcdefghijklmnop" * count))

@@ -120,6 +120,7 @@ def test_layers() -> None:
     assert layered([], []).corners == ()
 
 
+@pytest.mark.slow
 def test_cost_is_linear() -> None:
     def cost(count: int) -> int:
         nets = [Net(i, (i + 1,)) for i in range(count - 1)] + [Net(i, (i + 3,)) for i in range(0, count - 3, 2)]

@@ -428,6 +428,7 @@ def siblings(items: list[dict[str, Any]], at: int, end: int) -> list[dict[str, A
     return found
 
 
+@pytest.mark.slow
 def test_cost_is_linear() -> None:
     def cost(blocks: int) -> int:
         ops = ("Relu", "Tanh", "Sigmoid")

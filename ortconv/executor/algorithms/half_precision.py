@@ -39,10 +39,16 @@ def widen(x: Any) -> Any:
 
 
 def rounding(dtype: np.dtype[Any]) -> Callable[[Array], Array]:
-    """A function that rounds float32 to float16 or bfloat16. For any other type it returns its argument."""
-    if not is_narrow(dtype):
-        return lambda x: x
-    return lambda x: x.astype(dtype).astype(np.float32)
+    """A function that rounds float32 to float16 or bfloat16, except numbers beyond their range: the sum of a long Softmax may be
+    one. For any other type it returns its argument.
+    """
+
+    def rounded(x: Array) -> Array:
+        with np.errstate(over="ignore"):
+            narrow = x.astype(dtype).astype(np.float32)
+        return np.where(np.isinf(narrow), x, narrow)
+
+    return rounded if is_narrow(dtype) else lambda x: x
 
 
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:

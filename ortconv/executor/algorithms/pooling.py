@@ -16,6 +16,7 @@ from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 
 _LONG_ROW = 64
+_LONG_SUM = 4096
 
 
 def lowest(dtype: np.dtype[Any]) -> Any:
@@ -50,13 +51,20 @@ def average_pool(
 def global_average_pool(work: Work, x: Array) -> Array | None:
     if not is_native(x):
         return None
-    (n, c), size = x.shape[:2], prod(x.shape[2:])
-    total, each = work.empty((n, c), x.dtype), ones(size, x.dtype)
+    (n, c), image = x.shape[:2], x.shape[2:]
+    # The error grows with the length of a sum, so a large image is summed axis by axis.
+    sizes = image if prod(image) > _LONG_SUM else (prod(image),)
     if x.flags.c_contiguous:
-        work.do(np.matmul, x.reshape(n * c, size), each, total.reshape(n * c))
+        total = x.reshape(n, c, *sizes)
+        for size in reversed(sizes):
+            rows, total = total.reshape(-1, size), work.empty(total.shape[:-1], x.dtype)
+            work.do(np.matmul, rows, ones(size, x.dtype), total.reshape(-1))
     else:
-        work.do(np.matmul, each, channels_last(x, work).reshape(n, size, c), total)
-    work.do(np.divide, total, np.asarray(size, x.dtype), total)
+        total = channels_last(x, work).reshape(n, *sizes, c)
+        for size in reversed(sizes):
+            rows, total = total, work.empty((*total.shape[:-2], c), x.dtype)
+            work.do(np.matmul, ones(size, x.dtype), rows, total)
+    work.do(np.divide, total, np.asarray(prod(image), x.dtype), total)
     return total.reshape(n, c, *(1,) * (x.ndim - 2))
 
 

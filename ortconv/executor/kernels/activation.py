@@ -12,6 +12,7 @@ import numpy as np
 from ortconv.errors import UnsupportedError
 from ortconv.executor.algorithms.half_precision import in_float32, rounding, widen
 from ortconv.executor.kernels.elementwise import erf
+from ortconv.executor.kernels.reduction import precise_sum
 from ortconv.executor.kernels.registry import Function, float_kernel, kernel, table
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
@@ -80,13 +81,13 @@ def softmax(x: Array, *, axis: int = -1) -> Array:
     """Half precision is rounded after each step of the operator's function body."""
     wide, rounded = widen(x), rounding(x.dtype)
     powers = rounded(np.exp(rounded(wide - wide.max(axis=axis, keepdims=True, initial=-np.inf))))
-    return (powers / rounded(powers.sum(axis=axis, keepdims=True))).astype(x.dtype, copy=False)
+    return (powers / rounded(precise_sum(powers, (axis,)))).astype(x.dtype, copy=False)
 
 
 @float_kernel("LogSoftmax", since=13)
 def log_softmax(x: Array, *, axis: int = -1) -> Array:
     shifted = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)))
+    return np.asarray(shifted - np.log(precise_sum(np.exp(shifted), (axis,))))
 
 
 @float_kernel("Hardmax", since=13)

@@ -11,7 +11,7 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import compute_type, widen
 from ortconv.executor.kernels.activation import FORMULAS
-from ortconv.executor.kernels.reduction import Axes, mean
+from ortconv.executor.kernels.reduction import Axes, mean, precise_sum
 from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
@@ -179,7 +179,7 @@ def group_normalization_18(x: Array, scale: Array, bias: Array, *, num_groups: i
 @float_kernel("LpNormalization")
 def lp_normalization(x: Array, *, axis: int = -1, p: int = 2) -> Array:
     """The result is zero if the norm is zero."""
-    norm = np.abs(x).sum(axis=axis, keepdims=True) if p == 1 else np.sqrt(np.square(x).sum(axis=axis, keepdims=True))
+    norm = precise_sum(np.abs(x), (axis,)) if p == 1 else np.sqrt(precise_sum(np.square(x), (axis,)))
     return np.asarray(np.divide(x, norm, out=np.zeros_like(x), where=norm != 0))
 
 

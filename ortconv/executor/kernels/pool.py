@@ -12,6 +12,7 @@ import numpy as np
 from ortconv.executor.algorithms import pooling as fast
 from ortconv.executor.algorithms.pooling import lowest, window_counts
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, channels_last, taps, trimmed, window
+from ortconv.executor.kernels.reduction import precise_sum
 from ortconv.executor.kernels.registry import Geometry, PoolGeometry, float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
@@ -70,7 +71,7 @@ def _root(x: Array, p: float) -> Array:
 
 @float_kernel("GlobalAveragePool", fast=fast.global_average_pool)
 def global_average_pool(x: Array) -> Array:
-    return np.asarray(x.sum(axis=tuple(range(2, x.ndim)), keepdims=True) / x.dtype.type(prod(x.shape[2:])))
+    return np.asarray(precise_sum(x, tuple(range(2, x.ndim))) / x.dtype.type(prod(x.shape[2:])))
 
 
 @float_kernel("GlobalMaxPool")
@@ -80,7 +81,7 @@ def global_max_pool(x: Array) -> Array:
 
 @float_kernel("GlobalLpPool")
 def global_lp_pool(x: Array, *, p: float = 2) -> Array:
-    return _root(_power(x, p).sum(axis=tuple(range(2, x.ndim)), keepdims=True), p)
+    return _root(precise_sum(_power(x, p), tuple(range(2, x.ndim))), p)
 
 
 @kernel("MaxUnpool")

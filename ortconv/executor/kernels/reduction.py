@@ -61,7 +61,7 @@ def _log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Any:
         return np.log(precise_sum(x, axes, keepdims))
     peak = np.asarray(x.max(axis=axes, keepdims=True))
     peak = np.where(np.isfinite(peak), peak, 0).astype(x.dtype)
-    total = np.asarray(np.log(np.exp(x - peak).sum(axis=axes, keepdims=True))) + peak
+    total = np.asarray(np.log(precise_sum(np.exp(x - peak), axes))) + peak
     return total if keepdims else total.squeeze(axes)
 
 

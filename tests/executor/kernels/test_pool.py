@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from ortconv.errors import UnsupportedError
+from ortconv.executor.algorithms.pooling import global_average_pool
+from ortconv.executor.algorithms.sliding_window import channels_first
+from ortconv.executor.replay.work import AT_ONCE
 from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
@@ -84,6 +87,14 @@ def test_global_pools(rng, op, shape):
     compare(op, [x], opset=2 if op == "GlobalLpPool" else 22)
     strided = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
     assert_same(run_kernel(op, [strided]), run_kernel(op, [x]))
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_the_average_of_a_large_image_has_the_error_of_short_sums(rng, is_last):
+    x = (100 + rng.random((1, 700, 900, 2))).astype(np.float32)
+    x = channels_first(x) if is_last else x.transpose(0, 3, 1, 2).copy()
+    error = global_average_pool(AT_ONCE, x) - x.mean((2, 3), np.float64, keepdims=True)
+    assert np.abs(error).max() < 2e-5
 
 
 def test_max_unpool(rng):
