@@ -67,14 +67,11 @@ def scaled_weights(weights: Value, scale: Array, node: Node) -> Array:
     w = wide(weights)
     if node.op == "Conv":
         return w * scale.reshape(-1, *[1] * (w.ndim - 1))
-    group = node.attr("group", 1)
-    by_group = w.reshape(group, -1, *w.shape[1:])  # (group, in / group, out / group, ...)
-    result: Array = (by_group * scale.reshape(group, 1, -1, *[1] * (w.ndim - 2))).reshape(w.shape)
-    return result
+    return by_second_axis(w, scale, node.attr("group", 1))
 
 
-def by_input(weights: Array, scale: Array, group: int) -> Array:
-    """The weights of a Conv with each input channel multiplied by `scale`."""
+def by_second_axis(weights: Array, scale: Array, group: int) -> Array:
+    """The weights with each input channel of a Conv, or each output channel of a ConvTranspose, multiplied by `scale`."""
     grouped = weights.reshape(group, -1, *weights.shape[1:])
     result: Array = (grouped * scale.reshape(group, 1, -1, *[1] * (weights.ndim - 2))).reshape(weights.shape)
     return result
@@ -194,8 +191,8 @@ def fold_batch_norm_conv(m: Match) -> Replacement:
     if np.any(affine.shift) and (pads is None or any(pads)):
         return None
     with np.errstate(all="ignore"):
-        shift = by_input(w, affine.shift, group).reshape(w.shape[0], -1).sum(axis=1)
-        return with_weights(m, by_input(w, affine.scale, group), shift if m.b is None else wide(m.b) + shift)
+        shift = by_second_axis(w, affine.shift, group).reshape(w.shape[0], -1).sum(axis=1)
+        return with_weights(m, by_second_axis(w, affine.scale, group), shift if m.b is None else wide(m.b) + shift)
 
 
 _GATES = ("Clip", "Erf", "Tanh")
@@ -246,7 +243,7 @@ def fold_mul_conv(m: Match) -> Replacement:
     if k is None or (m.tensor("k").size > 1 and not same_dim(m.x.dim(1), channels)):
         return None
     with np.errstate(all="ignore"):
-        scaled = rounded(by_input(w, 1 / k if m.node("scaling").op == "Div" else k, group), dtype)
+        scaled = rounded(by_second_axis(w, 1 / k if m.node("scaling").op == "Div" else k, group), dtype)
     return None if scaled is None else New("Conv", [m.x, scaled, *conv.inputs[2:]], like=conv)
 
 
