@@ -314,13 +314,8 @@ def _replace_outputs(root: Node, results: Sequence[Value | None], graph: Graph) 
 def _is_closed(m: Match) -> bool:
     """True if nothing outside the match uses an inner value that the rewrite would remove."""
     inside = {node for node, _ in m.nodes} | {m.root}
-    for node, shared in m.nodes:
-        if shared:
-            continue
-        for value in node.outputs:
-            if value is not None and (value.is_output or any(user not in inside for user, _ in value.uses)):
-                return False
-    return True
+    removed = (value for node, shared in m.nodes if not shared for value in node.outputs)
+    return not any(value is not None and value.is_read_outside(inside) for value in removed)
 
 
 def _materialize(source: NewInput, root: Node, added: list[Node]) -> Value | None:

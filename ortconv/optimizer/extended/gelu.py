@@ -66,9 +66,7 @@ def _is_private(nodes: dict[Node, None], reader: Node, root: Node) -> bool:
     """True if only these nodes and the reader use the values of these nodes, all of the root's provider."""
     inside = {*nodes, reader}
     return all(
-        node.ep == root.ep
-        and not any(v is not None and (v.is_output or not inside.issuperset(v.consumers)) for v in node.outputs)
-        for node in nodes
+        node.ep == root.ep and not any(v.is_read_outside(inside) for v in node.present_outputs) for node in nodes
     )
 
 
