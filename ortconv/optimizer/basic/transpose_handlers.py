@@ -8,7 +8,7 @@ cannot move. Axis i of the transposed tensor is axis perm[i] of x.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
 from types import MappingProxyType
 from typing import NamedTuple
@@ -45,9 +45,9 @@ Handler = Callable[[Node, int, Perm], Push | None]
 Handlers = Mapping[tuple[str, str], Handler]
 
 
-def compress(perm: Perm, kept: Sequence[int]) -> Perm | None:
-    """The permutation of the kept axes of the transposed tensor; None if it is the identity."""
-    axes = [perm[i] for i in kept]
+def compress(perm: Perm, dropped: Collection[int]) -> Perm | None:
+    """The permutation of the transposed tensor without these axes; None if it is the identity."""
+    axes = [axis for i, axis in enumerate(perm) if i not in dropped]
     order = sorted(axes)
     return _needed([order.index(axis) for axis in axes])
 
@@ -92,21 +92,23 @@ def _broadcast(node: Node, slot: int, perm: Perm) -> Push | None:
     return Push(tuple(slots), (perm,), node.attrs) if slot in slots else None
 
 
-def _along_axis(node: Node, perm: Perm, default: int | None, slots: tuple[int, ...]) -> Push | None:
-    stated = node.attr("axis", default)
-    axis = None if stated is None else _normal(stated, len(perm))
+def _along_axis(node: Node, perm: Perm, default: int, *, keeps: bool = True) -> Push | None:
+    """For an operator along one axis, with this default; the outputs have that axis if it `keeps` it."""
+    axis = _normal(node.attr("axis", default), len(perm))
     if axis is None:
         return None
-    return Push(slots, (perm,) * len(node.outputs), {**node.attrs, "axis": perm[axis]})
+    out = perm if keeps else compress(perm, (axis,))
+    return Push((0,), (out,) * len(node.outputs), {**node.attrs, "axis": perm[axis]})
 
 
 def _concat(node: Node, slot: int, perm: Perm) -> Push | None:
-    return _along_axis(node, perm, None, tuple(range(len(node.inputs))))
+    found = _along_axis(node, perm, 0) if "axis" in node.attrs else None
+    return found and found._replace(slots=tuple(range(len(node.inputs))))
 
 
 def _softmax(node: Node, slot: int, perm: Perm) -> Push | None:
     if node.opset >= 13:
-        return _along_axis(node, perm, -1, (0,))
+        return _along_axis(node, perm, -1)
     axis = _normal(node.attr("axis", 1), len(perm))
     if axis is None or set(perm[axis:]) != set(range(axis, len(perm))):
         return None
@@ -184,26 +186,20 @@ def _reduce(node: Node, slot: int, perm: Perm) -> Push | None:
     if not axes:
         return Push((0,), (perm if node.attr("noop_with_empty_axes", 0) else None,), node.attrs)
     attrs, constants = _with_axes(node, sorted(perm[a] for a in axes))
-    out = perm if node.attr("keepdims", 1) else compress(perm, [i for i in range(len(perm)) if i not in axes])
+    out = perm if node.attr("keepdims", 1) else compress(perm, axes)
     return Push((0,), (out,), attrs, constants)
 
 
 def _arg(node: Node, slot: int, perm: Perm) -> Push | None:
-    axis = _normal(node.attr("axis", 0), len(perm))
-    if axis is None:
-        return None
-    out = perm if node.attr("keepdims", 1) else compress(perm, [i for i in range(len(perm)) if i != axis])
-    return Push((0,), (out,), {**node.attrs, "axis": perm[axis]})
+    return _along_axis(node, perm, 0, keeps=bool(node.attr("keepdims", 1)))
 
 
 def _gather(node: Node, slot: int, perm: Perm) -> Push | None:
     """If the Transpose has other readers, it stays: queries, keys and values are often gathered from one."""
     data, index = node.inputs[:2]
-    axis = _normal(node.attr("axis", 0), len(perm))
-    if axis is None or data is None or len(data.uses) > 1 or index is None or index.rank not in (0, 1):
+    if data is None or len(data.uses) > 1 or index is None or index.rank not in (0, 1):
         return None
-    out = perm if index.rank else compress(perm, [i for i in range(len(perm)) if i != axis])
-    return Push((0,), (out,), {**node.attrs, "axis": perm[axis]})
+    return _along_axis(node, perm, 0, keeps=index.rank == 1)
 
 
 def _squeeze(node: Node, slot: int, perm: Perm) -> Push | None:
@@ -214,7 +210,7 @@ def _squeeze(node: Node, slot: int, perm: Perm) -> Push | None:
     if axes is None:
         return None
     attrs, constants = _with_axes(node, sorted(perm[a] for a in axes)) if stated else (node.attrs, {})
-    return Push((0,), (compress(perm, [i for i in range(len(perm)) if i not in axes]),), attrs, constants)
+    return Push((0,), (compress(perm, axes),), attrs, constants)
 
 
 def _axes_of_one(value: Value | None) -> list[int] | None:
@@ -292,7 +288,7 @@ def _quantize(node: Node, slot: int, perm: Perm) -> Push | None:
         return _unary(node, slot, perm)
     if scale.rank != 1 or node.domain != "":
         return None
-    return _along_axis(node, perm, 1, (0,))
+    return _along_axis(node, perm, 1)
 
 
 _ANY_SLOT = (_broadcast, _concat)
@@ -311,7 +307,7 @@ HANDLERS: Handlers = {
     ("", "Pad"): _pad,
     ("", "Reshape"): _reshape,
     ("", "Slice"): _slice,
-    ("", "Split"): lambda node, slot, perm: _along_axis(node, perm, 0, (0,)),
+    ("", "Split"): lambda node, slot, perm: _along_axis(node, perm, 0),
     ("", "Squeeze"): _squeeze,
     ("", "Tile"): _tile,
     ("", "Unsqueeze"): _unsqueeze,
