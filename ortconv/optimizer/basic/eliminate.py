@@ -289,8 +289,7 @@ def fuse_not_where(m: Match) -> Replacement:
     return New("Where", [m.c, m.b, m.a], {}, like=m.root)
 
 
-_KEY_TYPES = {"int64s": int, "strings": str, "floats": float}
-_DEFAULTS = {"int64s": "default_int64", "strings": "default_string", "floats": "default_float"}
+_LISTS: dict[str, Any] = {"int64s": Ints, "strings": Strings, "floats": Floats}
 
 
 class _LabelMap(NamedTuple):
@@ -304,23 +303,23 @@ class _LabelMap(NamedTuple):
 
 def _label_map(node: Node) -> _LabelMap | None:
     """The map of a LabelEncoder whose keys and values are lists."""
-    keys, values = ([k for k in _KEY_TYPES if f"{role}_{k}" in node.attrs] for role in ("keys", "values"))
+    keys, values = ([k for k in _LISTS if f"{role}_{k}" in node.attrs] for role in ("keys", "values"))
     if len(keys) != 1 or len(values) != 1 or any(k.endswith("_tensor") for k in node.attrs):
         return None
-    pairs: list[tuple[Any, Any]] = list(
-        zip(node.attr(f"keys_{keys[0]}", ()), node.attr(f"values_{values[0]}", ()), strict=False)
-    )
-    mapping = dict(pairs)
-    if len(mapping) != len(pairs) or any(map(_is_nan, mapping)):
+    given: list[Any] = list(node.attr(f"keys_{keys[0]}", ()))
+    mapping = dict(zip(given, node.attr(f"values_{values[0]}", ()), strict=False))
+    if len(mapping) != len(given) or any(map(_is_nan, mapping)):
         return None
-    return _LabelMap(keys[0], values[0], mapping, attribute(node, _DEFAULTS[values[0]]))
+    return _LabelMap(keys[0], values[0], mapping, attribute(node, _default(values[0])))
+
+
+def _default(values: str) -> str:
+    """The name of the attribute with the value for other keys."""
+    return f"default_{values.removesuffix('s')}"
 
 
 def _is_nan(value: object) -> bool:
     return isinstance(value, float) and math.isnan(value)
-
-
-_LISTS: dict[str, Any] = {"int64s": Ints, "strings": Strings, "floats": Floats}
 
 
 _ML = "ai.onnx.ml"
@@ -338,12 +337,11 @@ def fuse_label_encoders(m: Match) -> Replacement:
         return None
     if any(map(_is_nan, (first.default, *first.mapping.values()))):
         return None
+    values = [second.mapping.get(v, second.default) for v in (*first.mapping.values(), first.default)]
     attrs: dict[str, Attribute] = {
         f"keys_{first.keys}": _LISTS[first.keys](first.mapping),
-        f"values_{second.values}": _LISTS[second.values](
-            second.mapping.get(v, second.default) for v in first.mapping.values()
-        ),
-        _DEFAULTS[second.values]: second.mapping.get(first.default, second.default),
+        f"values_{second.values}": _LISTS[second.values](values[:-1]),
+        _default(second.values): values[-1],
     }
     return New("LabelEncoder", [m.x], attrs, domain=_ML, like=m.root)
 

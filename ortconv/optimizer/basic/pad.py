@@ -84,10 +84,10 @@ def _pools_the_same(m: Match, value: float | None, own: tuple[int, ...], total: 
     kernel = m.root.attr("kernel_shape", Ints())
     if m.root.attr("ceil_mode", 0) or any(p >= k for p, k in zip(total, (*kernel, *kernel))):
         return False
-    return _pools_max(m, value, own) if m.root.op == "MaxPool" else _pools_average(m, value, own, total)
+    return _pools_max(m, value) if m.root.op == "MaxPool" else _pools_average(m, value, own, total)
 
 
-def _pools_max(m: Match, value: float | None, own: tuple[int, ...]) -> bool:
+def _pools_max(m: Match, value: float | None) -> bool:
     node = m.root
     if any(node.outputs[1:]) or any(d != 1 for d in node.attr("dilations", Ints())):
         return False
