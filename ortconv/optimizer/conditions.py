@@ -231,6 +231,19 @@ def producer_of(value: Value | None, *ops: str) -> Node | None:
     return node if node is not None and node.op in ops and node.domain == "" else None
 
 
+def source_of(value: Value | None, *ops: str) -> Value | None:
+    """A value before the nodes of these operators, of the default domain, that led to it through their first inputs."""
+    while (node := producer_of(value, *ops)) is not None:
+        value = node.inputs[0]
+    return value
+
+
+def own_producer(value: Value | None, *ops: str) -> Node | None:
+    """The same as `producer_of`, but only if the value has one reader, as by `only_reader`."""
+    node = producer_of(value, *ops)
+    return node if value is not None and node is not None and only_reader(value) is not None else None
+
+
 def stated_ints(node: Node, name: str) -> tuple[int, ...] | None:
     """The integers of an attribute that is input 1 in later operator sets. () if absent; None if not constant."""
     return tuple(node.attr(name, ())) if name in node.attrs else optional_ints(node.input(1))
