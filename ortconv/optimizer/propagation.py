@@ -9,7 +9,7 @@ from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.schema import since_version
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import RESHAPES, constant_of, ints, spatial_pads
+from ortconv.optimizer.conditions import RESHAPES, ints, spatial_pads
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import transpose_perm
@@ -128,7 +128,7 @@ def _resized(node: Node) -> Shape | None:
     if shape is None or since_version(node) < RESIZE_TO_SIZES or policy != "stretch":
         return None
     axes = [a % len(shape) for a in node.attr("axes", Ints(range(len(shape))))]
-    scales, sizes = constant_of(node.input(2)), elements(node.input(3))
+    scales, sizes = node.constant(2), elements(node.input(3))
     dims: list[Dim]
     if scales is not None and scales.size == len(axes):
         dims = [shape[a] if s == 1 else None for a, s in zip(axes, scales.numpy().reshape(-1).tolist())]

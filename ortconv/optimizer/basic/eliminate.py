@@ -22,10 +22,13 @@ from ortconv.optimizer.conditions import (
     equal_shapes,
     ints,
     is_filled_with,
+    producer_of,
     scalar,
+    source_of,
 )
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.permutation import identity, transpose_perm
 from ortconv.optimizer.shapes import AxisSlice, Element, axis_slices, dim_of, elements
 
 
@@ -85,10 +88,8 @@ def list_slice_bounds(m: Match) -> Replacement:
 
 def _negated(value: Value | None) -> tuple[Element, ...] | None:
     """The elements of an integer value before they are negated; None for one that is not."""
-    node = None if value is None else value.producer
-    while node is not None and node.op in RESHAPES and node.domain == "" and node.inputs[0] is not None:
-        node = node.inputs[0].producer
-    return elements(node.inputs[0]) if node is not None and node.is_op("Neg") else None
+    negation = producer_of(source_of(value, *RESHAPES), "Neg")
+    return None if negation is None else elements(negation.inputs[0])
 
 
 @rule("EliminateDropout", P("Dropout", "x", ...))
@@ -208,8 +209,8 @@ def eliminate_trivial(m: Match) -> Replacement:
     """
     node, x = m.root, m.x
     if node.op == "Transpose":
-        perm = node.attr("perm", Ints(reversed(range(2 if x.rank is None else x.rank))))
-        trivial = tuple(perm) == tuple(range(len(perm)))
+        perm = transpose_perm(node)
+        trivial = perm is not None and perm == identity(len(perm))
     elif node.op == "Pad":
         pads = ints(m.repeats) if m.graph.opset() >= 11 else tuple(node.attr("pads", Ints()))
         trivial = pads is not None and not any(pads)

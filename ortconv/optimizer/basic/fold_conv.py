@@ -18,6 +18,7 @@ from ortconv.optimizer.conditions import (
     LARGE,
     output_channels,
     per_channel,
+    producer_of,
     round_together,
     rounded,
     same_dim,
@@ -202,19 +203,16 @@ _LONGEST_GATE = 4
 
 def _is_gated(value: Value) -> bool:
     """True for x * gate(x) that a constant factor completes to a Gelu or HardSwish: x * (1 + Erf(x / k)), x * Clip(x + 3, 0, 6)."""
-    product = value.producer
-    if product is None or not product.is_op("Mul"):
-        return False
-    a, b = product.inputs
-    return _is_gate(a, b) or _is_gate(b, a)
+    product = producer_of(value, "Mul")
+    return product is not None and any(_is_gate(a, b) for a, b in (product.inputs, product.inputs[::-1]))
 
 
 def _is_gate(gate: Value | None, x: Value | None) -> bool:
     """True for a value computed from x by a gate, with constants before and after it."""
     passed = False
     for _ in range(_LONGEST_GATE):
-        node = None if gate is None else gate.producer
-        if node is None or node.op not in _WITH_CONSTANTS:
+        node = producer_of(gate, *_WITH_CONSTANTS)
+        if node is None:
             return False
         passed = passed or node.op in _GATES
         if passed and x in node.inputs:

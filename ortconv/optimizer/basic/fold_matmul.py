@@ -24,6 +24,7 @@ from ortconv.optimizer.conditions import (
 from ortconv.optimizer.engine import Context, New, NewInput, Replacement, apply, rule
 from ortconv.optimizer.passes import FunctionPass, RulePass, passes
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.permutation import transpose_perm
 
 
 @rule("GemmSumFusion", P(("Sum", "Add"), P("Gemm", "a", "b", "c?", name="gemm"), "k", commutative=True))
@@ -192,11 +193,11 @@ def fold_matmul_batch_norm(m: Match) -> Replacement:
 
 def _axis_behind(move: Node, axis: int) -> int | None:
     """The output axis of a Transpose or Reshape that equals an axis of its input; None if the axis is split or this is unknown."""
-    before, after = move.present_inputs[0].shape, move.out.shape
+    before, after, perm = move.present_inputs[0].shape, move.out.shape, transpose_perm(move)
     if before is None or after is None or axis >= len(before):
         return None
-    if move.op == "Transpose":
-        return tuple(move.attr("perm", Ints(reversed(range(len(before)))))).index(axis)
+    if perm is not None:
+        return perm.index(axis)
     fits = (i for i, dim in enumerate(after) if same_dim(dim, before[axis]) and _same_count(before[:axis], after[:i]))
     return next(fits, None)
 

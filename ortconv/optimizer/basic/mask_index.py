@@ -8,7 +8,7 @@ from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape
-from ortconv.optimizer.conditions import RESHAPES, equal_shapes, scalar
+from ortconv.optimizer.conditions import RESHAPES, equal_shapes, producer_of, scalar
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.insertion import LISTS_BY_INPUT
 from ortconv.optimizer.passes import RulePass
@@ -26,14 +26,12 @@ LARGEST = 1 << 20
 
 def strides(value: Value | None, depth: int = DEPTH) -> Strides | None:
     """The strides of an integer tensor whose elements are linear in their position; None if it is not known to be one."""
-    node = None if value is None else value.producer
     if value is None or value.rank is None or not depth:
         return None
     if value.constant is not None:
         return _of_constant(value.constant)
-    if node is None or node.op not in _STRIDES or node.domain:
-        return None
-    return _STRIDES[node.op](node, depth - 1)
+    node = producer_of(value, *_STRIDES)
+    return None if node is None else _STRIDES[node.op](node, depth - 1)
 
 
 def _of_constant(const: Tensor) -> Strides | None:

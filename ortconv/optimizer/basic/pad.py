@@ -9,7 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Ints, Node
 from ortconv.ir.schema import since_version
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import FLOATS, is_nonnegative, scalar, spatial_pads, stated_pads
+from ortconv.optimizer.conditions import FLOATS, is_nonnegative, producer_of, scalar, spatial_pads, stated_pads
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
 
@@ -92,7 +92,7 @@ def _pools_max(m: Match, value: float | None) -> bool:
     if any(node.outputs[1:]) or any(d != 1 for d in node.attr("dilations", Ints())):
         return False
     # A second Pad may make windows of minus infinity alone. For those, onnxruntime's own padding gives the lowest number.
-    if m.x.producer is not None and m.x.producer.is_op("Pad"):
+    if producer_of(m.x, "Pad") is not None:
         return False
     if value in (-math.inf, _lowest(m.x.dtype)):
         return True

@@ -125,7 +125,7 @@ def _scales(node: Node) -> Sequence[float] | None:
     """The stated scales; None if they are computed, or if sizes are stated instead."""
     if "scales" in node.attrs:
         return list(node.attr("scales", Floats()))
-    const = constant_of(node.input(2 if _is_modern(node) else 1))
+    const = node.constant(2 if _is_modern(node) else 1)
     return None if const is None or not const.size else const.numpy().reshape(-1).tolist()
 
 

@@ -354,7 +354,7 @@ def _upsampling_mode(node: Node, opset: int) -> tuple[str, str] | None:
 
 def _factors(node: Node, source: Shape, opset: int) -> Ints | None:
     """The whole factors by which a Resize multiplies the dimensions, 1 for batch and channels; else None."""
-    scales = constant_of(node.input(1 if opset < 11 else 2))
+    scales = node.constant(1 if opset < 11 else 2)
     if scales is not None and scales.size == 4:
         factors = scales.numpy().astype(np.float64).tolist()
     else:

@@ -11,11 +11,12 @@ from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.basic.pad import pad_value
-from ortconv.optimizer.conditions import RESHAPES, ints, scalar, stated_pads
+from ortconv.optimizer.conditions import RESHAPES, ints, producer_of, scalar, stated_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, mul, op, reshape, reshaped, shape_of, sliced, transpose
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.permutation import transpose_perm
 
 MOST_AXES = 4
 """Maximum rank that NNAPI supports."""
@@ -52,7 +53,7 @@ def lower_transpose(m: Match) -> Replacement:
     shape, out = shape_of(move.inputs[0]), m.root.out.static_shape
     if shape is None or len(shape) <= MOST_AXES or out is None or (move is m.root and _is_before_reshape(move)):
         return None
-    merged, perm = _merged(shape, tuple(move.attr("perm", Ints(reversed(range(len(shape)))))))
+    merged, perm = _merged(shape, transpose_perm(move) or ())
     if len(merged) > MOST_AXES or m.x.rank is None or m.x.rank > MOST_AXES:
         return None
     before: NewInput = m.x if m.x.static_shape == merged else reshape(m.x, merged)
@@ -93,10 +94,8 @@ def _source(value: Value | None) -> Value | None:
     """A value of at most rank 4 with the same elements: a constant, or the input of a Reshape that makes it."""
     if value is None or value.constant is not None:
         return value
-    node = value.producer
-    if node is None or node.op not in RESHAPES or node.domain:
-        return None
-    found = node.inputs[0]
+    node = producer_of(value, *RESHAPES)
+    found = None if node is None else node.inputs[0]
     return found if found is not None and found.rank is not None and found.rank <= MOST_AXES else None
 
 

@@ -69,7 +69,7 @@ def _scales(node: Node) -> list[float] | None:
 def _stated_scales(node: Node, slot: int, rank: int) -> list[float] | None:
     """The scales at an input of a Resize, with 1 for the axes that it leaves out; None if they are not constant."""
     axes = [a % rank for a in node.attr("axes", Ints())] or list(range(rank))
-    const = constant_of(node.input(slot))
+    const = node.constant(slot)
     if const is None or const.size != len(axes):
         return None
     stated = dict(zip(axes, const.numpy().astype(np.float64).ravel().tolist()))

@@ -10,7 +10,7 @@ from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS, ints, producer_of
+from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS, ints, producer_of, source_of
 from ortconv.optimizer.extended.attention.biased import Biased, condition_of, masked_keys
 from ortconv.optimizer.extended.attention.heads import Heads, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
@@ -380,17 +380,10 @@ def _row_dim(mask: Value, dim: Element, rows: set[Element], columns: set[Element
 
 def _square_part(mask: Value) -> tuple[_Cut, _Cut] | None:
     """The Slices that select columns, and before that rows, of a mask with as many rows as columns; None if there are none."""
-    across = _cut(_unconditional(mask), 3)
+    condition = source_of(mask, "Where", "Cast")
+    across = _cut(condition, 3)
     along = None if across is None else _cut(across.x, 2)
     return (across, along) if across is not None and along is not None and _is_square(along.x) else None
-
-
-def _unconditional(mask: Value) -> Value | None:
-    """The condition that selects the elements of a mask, before its casts."""
-    value: Value | None = mask
-    while (node := producer_of(value, "Where", "Cast")) is not None:
-        value = node.inputs[0]
-    return value
 
 
 def _is_square(mask: Value) -> bool:
@@ -423,9 +416,7 @@ def _is_difference(value: Value | None, keys: str, queries: str) -> bool:
     """True if a tensor of one element is the number of keys, some of which are those of the queries, minus that of queries."""
     if queries not in keys.split(PLUS):
         return False
-    while (node := producer_of(value, *RESHAPES, "Cast")) is not None:
-        value = node.inputs[0]
-    difference = producer_of(value, "Sub")
+    difference = producer_of(source_of(value, *RESHAPES, "Cast"), "Sub")
     return difference is not None and [elements(v) for v in difference.inputs] == [(keys,), (queries,)]
 
 

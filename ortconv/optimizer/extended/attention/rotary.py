@@ -26,6 +26,7 @@ from ortconv.optimizer.engine import Context, New
 from ortconv.optimizer.extended.parts import AxisRange, part_of
 from ortconv.optimizer.insertion import insert, insert_fused, integers, reshaped
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.permutation import transpose_perm
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -254,7 +255,7 @@ def _sources(node: Node, inner: Value) -> tuple[int | None, ...] | None:
     if inner.rank is None:
         return None
     if node.op == "Transpose":
-        return tuple(node.attr("perm", Ints(reversed(range(inner.rank)))))
+        return transpose_perm(node)
     inserted = _inserted(node, inner)
     if inserted is None:
         return None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import SLICE_BY_INPUTS, numbers, only_reader, producer_of
+from ortconv.optimizer.conditions import SLICE_BY_INPUTS, numbers, own_producer
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.mask import Masks
 from ortconv.optimizer.insertion import insert, integers
@@ -51,13 +51,13 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 def _find(softmax: Node) -> Stacked | None:
-    outer = _alone_from(softmax.inputs[0], "Add")
+    outer = own_producer(softmax.inputs[0], "Add")
     if outer is None or outer.out.rank != 4 or outer.out.dtype is not DType.FLOAT:
         return None
     sides = outer.present_inputs
     for whole, mask in (sides, sides[::-1]):
-        reshape = _alone_from(whole, "Reshape")
-        inner = None if reshape is None else _alone_from(reshape.inputs[0], "Add")
+        reshape = own_producer(whole, "Reshape")
+        inner = None if reshape is None else own_producer(reshape.inputs[0], "Add")
         if reshape is None or inner is None:
             continue
         operands = _operands(inner, reshape.out)
@@ -70,12 +70,6 @@ def _operands(add: Node, split: Value) -> tuple[Value, Value] | None:
     """Scores and bias, which an Add combines before a Reshape; None if they are anything else."""
     a, b = add.present_inputs
     return (a, b) if _fits(a, b, split) else (b, a) if _fits(b, a, split) else None
-
-
-def _alone_from(value: Value | None, op: str) -> Node | None:
-    """The node of that operator that makes a value for a single reader."""
-    node = producer_of(value, op)
-    return node if node is not None and only_reader(node.out) is not None else None
 
 
 def _fits(scores: Value, bias: Value, split: Value) -> bool:

@@ -13,7 +13,7 @@ from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import constant_of, numbers, without_absent
+from ortconv.optimizer.conditions import numbers, without_absent
 from ortconv.optimizer.engine import NewInput, Replacement, rule
 from ortconv.optimizer.extended.qdq import product
 from ortconv.optimizer.extended.qdq.tensors import LIMITS, microsoft
@@ -42,7 +42,7 @@ class WeightBlocks(NamedTuple):
 
 def _constants(dq: Node) -> tuple[Tensor, Array, Array] | None:
     """The 4-bit weight matrix of a DequantizeLinear, its float32 scales, and its zero points, if all are constant; else None."""
-    weight, scale, zero = (constant_of(dq.input(i)) for i in range(3))
+    weight, scale, zero = (dq.constant(i) for i in range(3))
     if weight is None or scale is None or (zero is None and dq.input(2) is not None):
         return None
     if weight.dtype not in (DType.INT4, DType.UINT4) or len(numbers(*weight.shape)) != 2:
