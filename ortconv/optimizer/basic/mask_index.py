@@ -141,10 +141,7 @@ def fuse_flat_lookup(m: Match) -> Replacement:
 
 @rule("IndexedMaskFusion", P("GatherND", "x", "index"))
 def fuse_lookup(m: Match) -> Replacement:
-    """GatherND(x, Concat of positions along the axes of x)  ->  Reshape(x)
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """GatherND(x, Concat of positions along the axes of x)  ->  Reshape(x)"""
     parts = _components(m.index)
     if parts is None or m.x.rank != len(parts) or m.root.attr("batch_dims", 0):
         return None
@@ -163,10 +160,7 @@ def _runs_along(axis: int | None, found: Strides, dims: Shape) -> bool:
 
 @rule("IndexedMaskFusion", P("ScatterND", "x", "index", "updates"))
 def fuse_store(m: Match) -> Replacement:
-    """ScatterND(x, Concat of all positions along the axes of x, y)  ->  y
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """ScatterND(x, Concat of all positions along the axes of x, y)  ->  y"""
     x = m.x
     parts = _components(m.index)
     if parts is None or x.rank != len(parts) or m.root.attr("reduction", "none") != "none":

@@ -89,7 +89,6 @@ def merge_reshapes(m: Match) -> Replacement:
 
     An inner node with other readers stays, so in this case only x is accepted as the result.
 
-    Counterpart: ReshapeFusion
     Differs: symbolic shapes, Flatten, and chains that begin with Squeeze or Unsqueeze.
     """
     x, inner, root = m.x, m.node("inner"), m.root
@@ -144,7 +143,6 @@ def _permutation(node: Node) -> tuple[int, ...] | None:
 def pick_before_transpose(m: Match) -> Replacement:
     """Gather(Transpose(x), scalar)  ->  Gather(x, scalar) along another axis, if the other axes keep their order
 
-    Counterpart: TransposeOptimizer
     Differs: also if the Transpose has other readers.
     """
     perm = transpose_perm(m.node("inner"))

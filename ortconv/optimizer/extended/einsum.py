@@ -88,10 +88,7 @@ def _spec(kept: Iterable[object], *sizes: int) -> Array:
 
 @rule("EinsumFusion", P("Einsum", "a", "b"))
 def multiply_stacks(m: Match) -> Replacement:
-    """Einsum(a, b) with one summed axis and one more of each operand  ->  transposed MatMul of Transposes
-
-    Counterpart: none: its Einsum kernel transposes and reshapes at every run
-    """
+    """Einsum(a, b) with one summed axis and one more of each operand  ->  transposed MatMul of Transposes"""
     found = labels(m.root)
     if found is None or not _is_float(m.a, m.b) or (m.a.rank, m.b.rank) != (len(found.left), len(found.right)):
         return None
