@@ -1,4 +1,4 @@
-"""Facts about values and nodes that several rules need, and Clip in the form of the graph's operator set."""
+"""Facts about values and nodes that several rules need."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.graph import Floats, Ints, Node, Value
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.engine import New, NewInput
 
 T = TypeVar("T")
 
@@ -254,20 +253,6 @@ def axes_of(node: Node) -> tuple[int, ...] | None:
     return stated_ints(node, "axes")
 
 
-def bound(number: float | int | None, dtype: DType) -> Array | None:
-    """A bound of a Clip as an array of this type, infinite if the type cannot represent it; None for an absent bound."""
-    with np.errstate(over="ignore"):
-        return None if number is None else np.array(number, dtype.numpy)
-
-
-def clip(x: NewInput, low: Array | None, high: Array | None, like: Node) -> New:
-    """Clip with constant bounds, which are attributes before opset 11."""
-    if like.parent.opset() >= 11:
-        return New("Clip", without_absent([x, low, high]), {}, like=like)
-    bounds = {"min": low, "max": high}
-    return New("Clip", [x], {name: float(value) for name, value in bounds.items() if value is not None}, like=like)
-
-
 def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
     """The (lower, upper) bound of a Clip, None for an absent one. The result is None if a bound is not constant."""
     if node.opset < 11:
@@ -299,6 +284,14 @@ def is_nonnegative(value: Value) -> bool:
 def output_channels(weights: Tensor, node: Node) -> int:
     """The number of output channels of a Conv or ConvTranspose."""
     return weights.shape[0] if node.op == "Conv" else weights.shape[1] * node.attr("group", 1)
+
+
+def stated_scales(node: Node) -> list[float] | None:
+    """The scales that a Resize or Upsample states; None if they are computed, or if it states sizes instead."""
+    if "scales" in node.attrs:
+        return list(node.attr("scales", Floats()))
+    const = node.constant(2 if node.op == "Resize" and node.opset >= 11 else 1)
+    return None if const is None or not const.size else const.numpy().reshape(-1).tolist()
 
 
 def spatial_pads(node: Node, rank: int) -> tuple[int, ...] | None:

@@ -14,9 +14,7 @@ from ortconv.optimizer.conditions import (
     FLOATS,
     INT32_MAX,
     RESHAPES,
-    bound,
     broadcasts_into,
-    clip,
     clip_range,
     constant_of,
     equal_shapes,
@@ -25,6 +23,7 @@ from ortconv.optimizer.conditions import (
     producer_of,
     scalar,
     source_of,
+    without_absent,
 )
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
@@ -273,9 +272,13 @@ def fuse_relu_clip(m: Match) -> Replacement:
     if m.graph.opset() < 11 and dtype not in FLOATS:
         return None
     greatest = _greatest(dtype)
-    low_bound = bound(None if low == -greatest else low, dtype)
-    high_bound = bound(None if high == greatest else high, dtype)
-    return clip(m.x, low_bound, high_bound, m.root)
+    with np.errstate(over="ignore"):
+        pairs = ((low, -greatest), (high, greatest))
+        bounds = [None if b == absent else np.array(b, dtype.numpy) for b, absent in pairs]
+    if m.graph.opset() >= 11:
+        return New("Clip", without_absent([m.x, *bounds]), {}, like=m.root)
+    named = zip(("min", "max"), bounds)
+    return New("Clip", [m.x], {name: float(b) for name, b in named if b is not None}, like=m.root)
 
 
 @rule("NotWhereFusion", P("Where", P("Not", "c", name="negation", shared=True), "a", "b"))

@@ -15,7 +15,15 @@ from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.conditions import constant_of, equal_shapes, only_reader, optional_ints, same_dim, without_absent
+from ortconv.optimizer.conditions import (
+    constant_of,
+    equal_shapes,
+    only_reader,
+    optional_ints,
+    same_dim,
+    stated_scales,
+    without_absent,
+)
 from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
 from ortconv.optimizer.insertion import insert, insert_node
@@ -327,7 +335,7 @@ def _resize(node: Node, blocks: BlockedValues) -> bool:
     """Resize by whole factors, with nearest or linear interpolation."""
     x = node.inputs[0]
     mode = _upsampling_mode(node, blocks.graph.opset())
-    factors = None if x not in blocks.of or mode is None else _factors(node, blocks.of[x].shape, blocks.graph.opset())
+    factors = None if x not in blocks.of or mode is None else _factors(node, blocks.of[x].shape)
     if mode is None or factors is None or x is None:
         return False
     attrs: Attributes = {"scales": factors, "mode": mode[0], "coordinate_transformation_mode": mode[1]}
@@ -352,12 +360,10 @@ def _upsampling_mode(node: Node, opset: int) -> tuple[str, str] | None:
     return (mode, transformation) if transformation in UPSAMPLING.get(mode, ()) else None
 
 
-def _factors(node: Node, source: Shape, opset: int) -> Ints | None:
+def _factors(node: Node, source: Shape) -> Ints | None:
     """The whole factors by which a Resize multiplies the dimensions, 1 for batch and channels; else None."""
-    scales = node.constant(1 if opset < 11 else 2)
-    if scales is not None and scales.size == 4:
-        factors = scales.numpy().astype(np.float64).tolist()
-    else:
+    factors = stated_scales(node) or []
+    if len(factors) != 4:
         factors = _ratios(source, node.out.shape or ())
     if factors[:2] != [1, 1] or any(f < 1 or f != int(f) for f in factors):
         return None
