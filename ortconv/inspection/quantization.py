@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.graph import Graph, Node
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
@@ -145,10 +145,6 @@ def _quantizers(node: Node) -> list[Node]:
     return [n for v in node.present_outputs for n in v.consumers if n.op == "QuantizeLinear"]
 
 
-def _is_float(value: Value) -> bool:
-    return value.dtype is not None and value.dtype.is_float
-
-
 def _tensors(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
     """The DequantizeLinear nodes of constants, and the QuantizeLinear nodes of activations."""
     dequantizers = ((n, n.inputs[0]) for n in nodes if n.op == "DequantizeLinear")
@@ -246,7 +242,7 @@ def _missing(node: Node) -> Refused | None:
 def _faults(node: Node, before: Sequence[Node], after: Sequence[Node]) -> Iterator[Refused]:
     """The reasons why an operator between these quantizers is no group. The last one holds if no other does."""
     for value in node.present_inputs:
-        if _is_float(value) and value.producer not in before:
+        if value.dtype is not None and value.dtype.is_float and value.producer not in before:
             message = f"input '{value.name}' of {node.label} comes from no DequantizeLinear"
             yield Refused("missing-pair", message, "quantize that input, too")
     for made in (n.out for n in before):

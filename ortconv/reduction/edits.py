@@ -15,6 +15,7 @@ from ortconv.ir.nesting import with_owners
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.onnxio.infer import infer_missing
+from ortconv.optimizer.conditions import without_absent
 
 Edit = Callable[[Model], bool]
 """An edit with all its arguments but the model."""
@@ -152,9 +153,7 @@ def drop_input(model: Model, place: int, slot: int) -> bool:
     if node.input(slot) is None:
         return False
     inputs = [None if i == slot else v for i, v in enumerate(node.inputs)]
-    while inputs and inputs[-1] is None:
-        inputs.pop()
-    node.parent.set_inputs(node, inputs)
+    node.parent.set_inputs(node, without_absent(inputs))
     return True
 
 

@@ -190,10 +190,6 @@ def _reduce(node: Node, slot: int, perm: Perm) -> Push | None:
     return Push((0,), (out,), attrs, constants)
 
 
-def _arg(node: Node, slot: int, perm: Perm) -> Push | None:
-    return _along_axis(node, perm, 0, keeps=bool(node.attr("keepdims", 1)))
-
-
 def _gather(node: Node, slot: int, perm: Perm) -> Push | None:
     """If the Transpose has other readers, it stays: queries, keys and values are often gathered from one."""
     data, index = node.inputs[:2]
@@ -299,7 +295,10 @@ HANDLERS: Handlers = {
     **{("", op): _broadcast for op in named(Trait.BROADCASTS)},
     **{("", op): _reduce for op in named(Trait.REDUCES)},
     **{("", op): _softmax for op in ("Softmax", "LogSoftmax", "Hardmax")},
-    **{("", op): _arg for op in ("ArgMax", "ArgMin")},
+    **{
+        ("", op): lambda node, slot, perm: _along_axis(node, perm, 0, keeps=node.attr("keepdims", 1) != 0)
+        for op in ("ArgMax", "ArgMin")
+    },
     **dict.fromkeys(QUANTIZERS, _quantize),
     ("", "Concat"): _concat,
     ("", "Dropout"): lambda node, slot, perm: _unary(node, slot, perm) if node.input(2) is None else None,

@@ -34,12 +34,10 @@ def fuse_gelu(m: Match) -> Replacement:
     return New("Gelu", [m.x], domain=MICROSOFT)
 
 
-def _tanh_patterns() -> list[P]:
-    factor = P("Add", P("Tanh", "inner"), C("one", one=True, where=exactly(1.0)), commutative=True)
-    return basic.half_of_product(factor)
+_FACTOR = P("Add", P("Tanh", "inner"), C("one", one=True, where=exactly(1.0)), commutative=True)
 
 
-@rule("FastGeluFusion", *_tanh_patterns())
+@rule("FastGeluFusion", *basic.half_of_product(_FACTOR))
 def fuse_fast_gelu(m: Match) -> Replacement:
     """0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x ^ 3)))  ->  FastGelu(x), for any form of the cubic
 

@@ -33,7 +33,7 @@ from ortconv.optimizer.extended.attention.making import (
     with_past,
     with_whole_bias,
 )
-from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, Scores
+from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, Scores, number
 from ortconv.optimizer.extended.attention.past import Past, Pasts, past_of
 from ortconv.optimizer.extended.attention.projection import (
     Projection,
@@ -367,12 +367,12 @@ def _is_long(f: Found) -> bool:
     if _is_masked(f) or f.query.size <= NARROW:
         return False
     limit = LONG_OF_SMALL_HEADS if f.query.size <= SMALL_HEAD else LONG
-    return all(rows is not None and rows >= limit for rows in (_rows(f.query), _rows(f.key)))
+    return all(rows is not None and rows >= limit for rows in (number(length(side, 1)) for side in (f.query, f.key)))
 
 
 def _is_short(f: Found) -> bool:
     """True if MultiHeadAttention is faster than Attention because the sequences are many and short. See docs/encoders.md."""
-    rows, batch = (next((d for d in length(f.query, axis) if isinstance(d, int)), None) for axis in (1, 0))
+    rows, batch = (number(length(f.query, axis)) for axis in (1, 0))
     return rows is not None and batch is not None and rows <= SHORT and batch >= MANY
 
 
@@ -384,7 +384,7 @@ def _fills_tiles(f: Found) -> bool:
 
 def _is_faster_in_parts(f: Found) -> bool:
     """True for narrow heads, and if the mask costs one Add, since MultiHeadAttention copies it for each head and row."""
-    queries, keys = _rows(f.query), _rows(f.key)
+    queries, keys = (number(length(side, 1)) for side in (f.query, f.key))
     if any(side.source is side.whole for side in (f.key, f.value)):
         return False
     if _is_masked(f):
@@ -394,11 +394,6 @@ def _is_faster_in_parts(f: Found) -> bool:
 
 def _is_masked(f: Found) -> bool:
     return f.bias is not None or f.padding is not None
-
-
-def _rows(side: Heads) -> int | None:
-    """The number of queries, keys or values; None if it is free."""
-    return next((d for d in length(side, 1) if isinstance(d, int)), None)
 
 
 PASSES = (FunctionPass("AttentionFusion", fuse, operators=(("", "Softmax"),), also=(("", "MatMul"),)),)

@@ -95,7 +95,7 @@ class Masks:
         return self.made[keys, inverted]
 
     def _constant(self, biased: Biased, const: Tensor, scores: Scores) -> Value | None:
-        rows, columns = _number(scores.rows), _number(scores.columns)
+        rows, columns = number(scores.rows), number(scores.columns)
         if const.rank > 4 or rows is None or columns is None or const.size == 0:
             return None
         assert biased.mask is not None
@@ -231,7 +231,7 @@ class Masks:
     def size(self, side: Heads, before: Node) -> Value | None:
         """The number of rows as a tensor of one element."""
         source = side.source
-        known = _number(length(side, 1))
+        known = number(length(side, 1))
         if known is not None:
             return integers(self.graph, (known,), source)
         if source.graph is not self.graph or source.rank not in (3, 4):
@@ -316,7 +316,7 @@ def _dim(known: set[Element]) -> Dim:
     return next((d for d in known if isinstance(d, (int, str))), None)
 
 
-def _number(known: set[Element]) -> int | None:
+def number(known: set[Element]) -> int | None:
     """One of these equal elements that is a number; None if there is none."""
     return next((d for d in known if isinstance(d, int)), None)
 

@@ -60,16 +60,11 @@ def _find(softmax: Node) -> Stacked | None:
         inner = None if reshape is None else own_producer(reshape.inputs[0], "Add")
         if reshape is None or inner is None:
             continue
-        operands = _operands(inner, reshape.out)
-        if operands is not None:
-            return Stacked(inner, reshape, outer, *operands, mask)
+        a, b = inner.present_inputs
+        for scores, bias in ((a, b), (b, a)):
+            if _fits(scores, bias, reshape.out):
+                return Stacked(inner, reshape, outer, scores, bias, mask)
     return None
-
-
-def _operands(add: Node, split: Value) -> tuple[Value, Value] | None:
-    """Scores and bias, which an Add combines before a Reshape; None if they are anything else."""
-    a, b = add.present_inputs
-    return (a, b) if _fits(a, b, split) else (b, a) if _fits(b, a, split) else None
 
 
 def _fits(scores: Value, bias: Value, split: Value) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import clip_bounds
+from ortconv.optimizer.conditions import clip_bounds, only_use
 from ortconv.optimizer.engine import New, Out, Replacement, rule
 from ortconv.optimizer.extended.qdq.tensors import (
     LIMITS,
@@ -85,10 +85,8 @@ def drop_before_split(m: Match) -> Replacement:
 def _is_requantized(split: Node, slot: int, x: Quantized) -> bool:
     """True if the only reader of an output quantizes it with the parameters of x."""
     value = split.output(slot)
-    if value is None or value.is_output or len(value.uses) != 1:
-        return False
-    ((reader, at),) = value.uses
-    if not is_quantizer(reader, "QuantizeLinear") or at != 0 or reader.graph is not split.graph:
+    reader, at = (None if value is None else only_use(value)) or (None, 0)
+    if reader is None or not is_quantizer(reader, "QuantizeLinear") or at != 0:
         return False
     y = quantizer(reader)
     return y is not None and reader.ep == split.ep and same_parameters(x, y)
