@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.polynomial import Polynomial
+
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
-from ortconv.optimizer.conditions import exactly, scalar
+from ortconv.optimizer.conditions import exactly, producer_of, scalar
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
-CUBIC = 0.044715
 SLOPE = math.sqrt(2 / math.pi)
+CUBIC = (0.0, SLOPE, 0.0, SLOPE * 0.044715)
+"""The coefficients of the polynomial in the approximation of Gelu by Tanh."""
+
 TOLERANCE = 1e-5
 DEEPEST = 8
-
-Polynomial = dict[int, float]
-"""Coefficients by power."""
 
 
 @rule("GeluFusion", *(r.pattern for r in basic.fuse_gelu))
@@ -47,17 +49,13 @@ def fuse_fast_gelu(m: Match) -> Replacement:
     nodes: dict[Node, None] = {}
     constants: list[Value] = [m.half, m.one]
     cubic = _polynomial(m.inner, m.x, nodes, constants, DEEPEST) if m.x.dtype is DType.FLOAT else None
-    if cubic is None or not _is_gelu_cubic(cubic) or not basic.keeps_shape(m.x, tuple(constants)):
+    if cubic is None or cubic.degree() != 3 or not np.allclose(cubic.coef, CUBIC, rtol=TOLERANCE, atol=0):
+        return None
+    if not basic.keeps_shape(m.x, constants):
         return None
     readers = m.inner.consumers
     is_private = len(readers) == 1 and _is_private(nodes, readers[0], m.root)
     return New("FastGelu", [m.x], domain=MICROSOFT) if is_private else None
-
-
-def _is_gelu_cubic(found: Polynomial) -> bool:
-    wanted = {1: SLOPE, 3: SLOPE * CUBIC}
-    known = {power: c for power, c in found.items() if c != 0}
-    return known.keys() == wanted.keys() and all(abs(known[p] - c) <= TOLERANCE * c for p, c in wanted.items())
 
 
 def _is_private(nodes: dict[Node, None], reader: Node, root: Node) -> bool:
@@ -71,47 +69,38 @@ def _is_private(nodes: dict[Node, None], reader: Node, root: Node) -> bool:
 def _polynomial(
     value: Value, x: Value, nodes: dict[Node, None], constants: list[Value], depth: int
 ) -> Polynomial | None:
-    """The coefficients of a value as a polynomial of x. Its nodes and constants are added to those given."""
+    """A value as a polynomial of x. Its nodes and constants are added to those given."""
     if value is x:
-        return {1: 1.0}
+        return Polynomial([0.0, 1.0])
     number = scalar(value)
     if number is not None:
         constants.append(value)
-        return {0: float(number)}
-    node = value.producer
-    if node is None or node.domain != "" or node.op not in _ARITHMETIC or not depth or node.graph is not x.graph:
+        return Polynomial([float(number)])
+    node = producer_of(value, "Add", "Mul", "Div", "Pow")
+    if node is None or not depth or node.graph is not x.graph:
         return None
     operands = [_polynomial(v, x, nodes, constants, depth - 1) for v in node.present_inputs]
     nodes[node] = None
     left, right = operands if len(operands) == 2 else (None, None)
-    return None if left is None or right is None else _ARITHMETIC[node.op](left, right)
+    return None if left is None or right is None else _combined(node.op, left, right)
 
 
-def _sum(a: Polynomial, b: Polynomial) -> Polynomial:
-    return {p: a.get(p, 0.0) + b.get(p, 0.0) for p in a.keys() | b.keys()}
-
-
-def _product(a: Polynomial, b: Polynomial) -> Polynomial | None:
-    total: Polynomial = {}
-    for p, c in a.items():
-        for q, d in b.items():
-            total[p + q] = total.get(p + q, 0.0) + c * d
-    return total if max(total) <= 3 else None
-
-
-def _quotient(a: Polynomial, b: Polynomial) -> Polynomial | None:
-    divisor = b.get(0, 0.0)
-    return {p: c / divisor for p, c in a.items()} if b.keys() == {0} and divisor else None
-
-
-def _power(a: Polynomial, b: Polynomial) -> Polynomial | None:
-    if b == {0: 2.0}:
-        return _product(a, a)
-    square = _product(a, a) if b == {0: 3.0} else None
-    return None if square is None else _product(square, a)
-
-
-_ARITHMETIC = {"Add": _sum, "Mul": _product, "Div": _quotient, "Pow": _power}
+def _combined(op: str, a: Polynomial, b: Polynomial) -> Polynomial | None:
+    """The result of an operator on polynomials; None if it has another degree than 0 to 3, or if it is no polynomial."""
+    number = float(b.coef[0]) if b.degree() == 0 else 0.0
+    with np.errstate(all="ignore"):
+        match op:
+            case "Add":
+                result = a + b
+            case "Mul":
+                result = a * b
+            case "Div" if number:
+                result = a / number
+            case "Pow" if number in (2, 3):
+                result = a ** int(number)
+            case _:
+                return None
+    return result if result.degree() <= 3 else None
 
 
 @rule(
