@@ -40,9 +40,8 @@ def _of_constant(const: Tensor) -> Strides | None:
     array: Array = const.numpy().astype(np.int64)
     seconds = [tuple(int(i == axis) for i in range(array.ndim)) for axis in range(array.ndim)]
     steps = tuple(int(array[at]) if n > 1 else 0 for at, n in zip(seconds, array.shape))
-    total = np.zeros(array.shape, np.int64)
-    for axis, step in enumerate(steps):
-        total += step * np.arange(array.shape[axis]).reshape(-1, *(1,) * (array.ndim - 1 - axis))
+    places = np.ix_(*map(np.arange, array.shape))
+    total = sum((step * place for step, place in zip(steps, places)), np.int64(0))
     return steps if np.array_equal(array, total) else None
 
 
