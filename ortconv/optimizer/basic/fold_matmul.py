@@ -38,8 +38,7 @@ def fuse_gemm_sum(m: Match) -> Replacement:
     if k is gemm.out or gemm.out.rank != 2 or not broadcasts_into(k.shape, gemm.out.shape):
         return None
     bias = k if m.c is None or gemm.attr("beta", 1.0) == 0 else _total(m.c, gemm.attr("beta", 1.0), k)
-    attrs: dict[str, Attribute] = {**gemm.attrs, "beta": 1.0}
-    return None if bias is None else New("Gemm", [m.a, m.b, bias], attrs, like=gemm)
+    return None if bias is None else New("Gemm", [m.a, m.b, bias], {**gemm.attrs, "beta": 1.0}, like=gemm)
 
 
 def _total(c: Value, beta: float, k: Value) -> Array | None:
@@ -51,7 +50,11 @@ def _total(c: Value, beta: float, k: Value) -> Array | None:
     return total if total is not None and total.size <= max(c.constant.size, k.constant.size) else None
 
 
-_TRANSPOSE = P("Transpose", "t", where=lambda node: tuple(node.attr("perm", Ints((1, 0)))) == (1, 0))
+def _flipped(node: Node, flag: str) -> int:
+    return int(not node.attr(flag, 0))
+
+
+_TRANSPOSE = P("Transpose", "t", where=lambda node: node.attr("perm", Ints((1, 0))) == (1, 0))
 
 
 @rule("GemmTransposeFusion", P("Gemm", _TRANSPOSE, "b", "c?"), P("Gemm", "a", _TRANSPOSE, "c?"))
@@ -61,22 +64,17 @@ def fuse_transposed_operand(m: Match) -> Replacement:
     Counterpart: GemmTransposeFusion
     """
     flag, operands = ("transA", (m.t, m.b)) if "b" in m.bound else ("transB", (m.a, m.t))
-    attrs: dict[str, Attribute] = {**m.root.attrs, flag: int(not m.root.attr(flag, 0))}
-    return New("Gemm", [*operands, *m.values("c")], attrs, like=m.root)
+    return New("Gemm", [*operands, *m.values("c")], {**m.root.attrs, flag: _flipped(m.root, flag)}, like=m.root)
 
 
 @rule("GemmTransposeFusion", P("Transpose", P("Gemm", "a", "b", name="gemm")))
 def fuse_transposed_output(m: Match) -> Replacement:
     """Transpose(Gemm(a, b))  ->  Gemm(b, a) with both flags flipped"""
-    if tuple(m.root.attr("perm", Ints((1, 0)))) != (1, 0):
+    if m.root.attr("perm", Ints((1, 0))) != (1, 0):
         return None
     gemm = m.node("gemm")
-    attrs: dict[str, Attribute] = {
-        **gemm.attrs,
-        "transA": int(not gemm.attr("transB", 0)),
-        "transB": int(not gemm.attr("transA", 0)),
-    }
-    return New("Gemm", [m.b, m.a], attrs, like=gemm)
+    flags = {"transA": _flipped(gemm, "transB"), "transB": _flipped(gemm, "transA")}
+    return New("Gemm", [m.b, m.a], {**gemm.attrs, **flags}, like=gemm)
 
 
 _MATMUL = P("MatMul", "a", C("w"), name="product")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Ints
+from ortconv.ir.graph import Ints
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
 from ortconv.optimizer.conditions import axes_of, channels_of, exactly, per_channel, same_dim
@@ -43,8 +43,7 @@ def fuse_channel_norm(m: Match) -> Replacement:
     last = to_last(rank)
     moved = (permuted(x.type, last),)
     t = New("Transpose", [x], {"perm": Ints(last)}, types=moved)
-    attrs: dict[str, Attribute] = {"axis": -1, "epsilon": epsilon}
-    norm = New("LayerNormalization", [t, scale.astype(np.float32)], attrs, types=moved)
+    norm = New("LayerNormalization", [t, scale.astype(np.float32)], {"axis": -1, "epsilon": epsilon}, types=moved)
     return New("Transpose", [norm], {"perm": Ints(to_first(rank))})
 
 
@@ -107,8 +106,8 @@ def _by_root_mean_square(m: Match, scale: NewInput) -> Replacement:
         return None
     if basic.trailing_axis([m.node("mean")], rank) != rank - 1:
         return None
-    attrs: dict[str, Attribute] = {"axis": -1, "epsilon": epsilon, "stash_type": int(DType.FLOAT)}
-    return New("SimplifiedLayerNormalization", [x, scale], attrs)
+    stash = int(DType.FLOAT)
+    return New("SimplifiedLayerNormalization", [x, scale], {"axis": -1, "epsilon": epsilon, "stash_type": stash})
 
 
 @rule("UnscaledNormFusion", *basic.unscaled_patterns())

@@ -14,7 +14,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import numbers, without_absent
-from ortconv.optimizer.engine import NewInput, Replacement, rule
+from ortconv.optimizer.engine import Replacement, rule
 from ortconv.optimizer.extended.qdq import product
 from ortconv.optimizer.extended.qdq.tensors import LIMITS, microsoft
 from ortconv.optimizer.passes import passes
@@ -118,8 +118,8 @@ def _fused(m: Match, bias: Value | None) -> Replacement:
     blocks = _blocks(m.node("dequantize"))
     if blocks is None:
         return None
-    inputs: list[NewInput] = [m.a, blocks.codes, blocks.scales, blocks.zero_points, None, bias]
-    return microsoft("MatMulNBits", without_absent(inputs), m.root, blocks.attrs)
+    weights = (blocks.codes, blocks.scales, blocks.zero_points)
+    return microsoft("MatMulNBits", without_absent([m.a, *weights, None, bias]), m.root, blocks.attrs)
 
 
 @rule(
