@@ -61,10 +61,11 @@ def _normal(axis: int, rank: int) -> int | None:
     return axis % rank if -rank <= axis < rank else None
 
 
-def _normal_axes(axes: Sequence[int], rank: int) -> list[int] | None:
-    found = [_normal(a, rank) for a in axes]
-    known = [a for a in found if a is not None]
-    return known if len(known) == len(found) else None
+def _normal_axes(axes: Sequence[int] | None, rank: int) -> list[int] | None:
+    """The axes counted from the front; None if they are unknown, or if one is out of range."""
+    if axes is None or any(_normal(a, rank) is None for a in axes):
+        return None
+    return [a % rank for a in axes]
 
 
 def _with_axes(node: Node, axes: Sequence[int]) -> tuple[dict[str, Attribute], dict[int, Array]]:
@@ -116,8 +117,7 @@ def _softmax(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _slice(node: Node, slot: int, perm: Perm) -> Push | None:
-    stated = _sliced_axes(node)
-    axes = None if stated is None else _normal_axes(stated, len(perm))
+    axes = _normal_axes(_sliced_axes(node), len(perm))
     if axes is None:
         return None
     moved = [perm[a] for a in axes]
@@ -160,8 +160,7 @@ def _pad(node: Node, slot: int, perm: Perm) -> Push | None:
 
 def _pad_of_axes(node: Node, perm: Perm) -> Push | None:
     stated = node.input(3)
-    found = ints(stated)
-    axes = None if found is None else _normal_axes(found, len(perm))
+    axes = _normal_axes(ints(stated), len(perm))
     if axes is None or stated is None or stated.dtype is None:
         return None
     return Push((0,), (perm,), node.attrs, {3: np.array([perm[a] for a in axes], stated.dtype.numpy)})
@@ -179,8 +178,7 @@ def _moved_pads(pads: Sequence[int], perm: Perm) -> list[int] | None:
 
 
 def _reduce(node: Node, slot: int, perm: Perm) -> Push | None:
-    stated = axes_of(node)
-    axes = None if stated is None else _normal_axes(stated, len(perm))
+    axes = _normal_axes(axes_of(node), len(perm))
     if axes is None:
         return None
     if not axes:

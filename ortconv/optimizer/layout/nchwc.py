@@ -91,13 +91,15 @@ class BlockedValues:
         assert isinstance(channels, int)
         return (shape[0], padded(channels, self.block), *shape[2:])
 
+    def may_enter(self, value: Value) -> bool:
+        """True for a value that is a blocked image, or can be converted to one."""
+        return value in self.of or (_is_image(value) and _channels(value) % STEP == 0)
+
     def entering(self, value: Value | None, node: Node) -> Value | None:
         """A blocked image. If there is none yet, it is created before the node; None if that is impossible."""
-        if value is not None and value in self.of:
-            return self.of[value].value
-        shape = None if value is None else value.shape
-        if value is None or shape is None or not _is_image(value) or _channels(value) % STEP:
-            return None
+        if value is None or value in self.of or not self.may_enter(value):
+            return self.of[value].value if value in self.of else None
+        shape = value.shape or ()
         last = _with_channels_last(value)
         attrs: Attributes = {"channels_last": int(last is not None)}
         made = self.add(node, "ReorderInput", [last or value], attrs, self.filled(shape), DOMAIN)
@@ -149,10 +151,10 @@ def _conv(node: Node, blocks: BlockedValues) -> bool:
     if x is None or w is None or filters is None or not _fits(node, x, filters, b):
         return False
     form = _conv_form(node, x, filters.shape, blocks)
-    if form is None or not _takes_summand(z, filters.shape[0], blocks):
+    if form is None or not (z is None or blocks.may_enter(z)):
         return False
     image, total = x if form.direct else blocks.entering(x, node), blocks.entering(z, node)
-    if image is None or (total is None) is not (z is None):
+    if image is None:
         return False
     weights = _filters(node, w, blocks, inputs=not form.direct and not form.depthwise)
     inputs = without_absent([image, weights, _filled_bias(node, b, blocks), total])
@@ -179,13 +181,6 @@ def _conv_form(node: Node, x: Value, filters: Sequence[int], blocks: BlockedValu
     if inner == 1 and out == group:
         return None if group % STEP else ConvForm(depthwise=True)
     return None if inner % block or (out // group) % block else ConvForm()
-
-
-def _takes_summand(z: Value | None, channels: int, blocks: BlockedValues) -> bool:
-    """True if the tensor that a convolution adds is blocked, or can be."""
-    if z is None or z in blocks.of:
-        return True
-    return _is_image(z) and channels % STEP == 0
 
 
 def _pays_to_leave(x: Value, channels: int, block: int) -> bool:
