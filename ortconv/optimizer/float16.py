@@ -6,7 +6,6 @@ Inputs and outputs of the model, and of subgraphs, keep their types.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -47,8 +46,7 @@ class Slots(NamedTuple):
     outputs: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Narrowed:
+class Narrowed(NamedTuple):
     """Counts of a conversion: nodes in float16, Casts around the others, and bytes of constants before and after."""
 
     nodes: int

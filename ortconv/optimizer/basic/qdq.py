@@ -87,8 +87,12 @@ def drop_dequantize_quantize(m: Match) -> Replacement:
     return m.x
 
 
-def _steps(node: Node) -> tuple[float, int, int] | None:
-    """(scale, smallest multiple, largest multiple of it) that a Q or DQ node can represent; None if they are not constant."""
+Steps = tuple[float, int, int]
+"""(scale, smallest multiple, largest multiple of it) that a Q or DQ node can represent."""
+
+
+def _steps(node: Node) -> Steps | None:
+    """The steps of a Q or DQ node; None if they are not constant."""
     found = _per_tensor(node)
     if found is None or found.scale.constant is None:
         return None
@@ -114,9 +118,7 @@ def drop_wider_pair(m: Match) -> Replacement:
     """
     first = m.node("first")
     inner, between, outer = _steps(first), _steps(m.node("second")), _steps(m.root)
-    if inner is None or between is None or between != outer or inner[0] != between[0]:
-        return None
-    return first.out if between[1] <= inner[1] and inner[2] <= between[2] else None
+    return first.out if between == outer and _includes(between, inner) else None
 
 
 @rule("DoubleQDQPairsRemover", *(_chain(domain, whole=False) for domain in DOMAINS))
@@ -125,11 +127,14 @@ def drop_wider_quantization(m: Match) -> Replacement:
     scale and at least the range of the outer Q
     """
     inner, between, outer = _steps(m.node("first")), _steps(m.node("second")), _steps(m.root)
-    if inner is None or outer is None or inner != between or inner[0] != outer[0] or m.x.dtype is not DType.FLOAT:
-        return None
-    if not (inner[1] <= outer[1] and outer[2] <= inner[2]):
+    if inner != between or not _includes(inner, outer) or m.x.dtype is not DType.FLOAT:
         return None
     return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
+
+
+def _includes(one: Steps | None, other: Steps | None) -> bool:
+    """True if one node can represent all that another one can, with the same scale."""
+    return one is not None and other is not None and one[0] == other[0] and one[1] <= other[1] and other[2] <= one[2]
 
 
 def _axis(node: Node) -> int:

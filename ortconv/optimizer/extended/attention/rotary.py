@@ -29,8 +29,7 @@ from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import transpose_perm
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Rotation:
+class Rotation(NamedTuple):
     """x * factors + (-second half of x, first half of x) * other factors."""
 
     root: Node
@@ -42,8 +41,7 @@ class Rotation:
     nodes: tuple[Node, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Table:
+class Table(NamedTuple):
     """The node that computes the factors for all heads. `axes` are those of batch, rows and columns in its result."""
 
     node: Node

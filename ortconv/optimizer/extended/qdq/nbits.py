@@ -13,7 +13,7 @@ from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import numbers, without_absent
+from ortconv.optimizer.conditions import is_plain_gemm, numbers, without_absent
 from ortconv.optimizer.engine import Replacement, rule
 from ortconv.optimizer.extended.qdq import product
 from ortconv.optimizer.extended.qdq.tensors import LIMITS, microsoft
@@ -104,10 +104,9 @@ def fuse_matmul(m: Match) -> Replacement:
 @rule("QDQSelectorActionTransformer", *(P("Gemm", "a", w, "c?") for w in _WEIGHTS))
 def fuse_gemm(m: Match) -> Replacement:
     """Gemm(a, DQ(w), c) with 4-bit w  ->  MatMulNBits(a, w, c)"""
-    if m.root.attr("transA", 0) or m.root.attr("transB", 0) or m.root.attr("alpha", 1.0) != 1:
+    if not is_plain_gemm(m.root) or m.root.attr("transB", 0):
         return None
-    columns = m.weight.dim(-1)
-    if m.c is not None and (m.root.attr("beta", 1.0) != 1 or m.c.static_shape != (columns,)):
+    if m.c is not None and m.c.static_shape != (m.weight.dim(-1),):
         return None
     return _fused(m, m.c)
 

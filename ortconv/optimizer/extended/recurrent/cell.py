@@ -38,8 +38,7 @@ _STATE = P(
 STEP = _times(P("Sigmoid", "o"), P("Tanh", _STATE))
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(NamedTuple):
     """The columns of a constant from `start` on; of its transpose if `transposed`."""
 
     value: Value
