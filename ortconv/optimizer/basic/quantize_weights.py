@@ -7,7 +7,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.basic.qdq import parameters
+from ortconv.optimizer.basic.qdq import reversible
 from ortconv.optimizer.conditions import constant_of
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.passes import passes
@@ -48,7 +48,7 @@ def quantize_weights(m: Match) -> Replacement:
 
 def _scale(source: Node | None) -> Array | None:
     """The constant scales of a DequantizeLinear that quantization reverses exactly; None for any other node."""
-    found = parameters(source) if source is not None and is_quantizer(source, "DequantizeLinear") else None
+    found = reversible(source) if source is not None and is_quantizer(source, "DequantizeLinear") else None
     const = None if found is None else found.scale.constant
     return None if const is None else const.numpy()
 

@@ -16,19 +16,24 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import clip_bounds, only_use
 from ortconv.optimizer.engine import New, Out, Replacement, rule
-from ortconv.optimizer.extended.qdq.tensors import (
+from ortconv.optimizer.passes import passes
+from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.quantizers import (
+    BYTES,
+    DOMAINS,
+    INTEGERS,
+    LARGEST_SCALE,
     LIMITS,
+    SMALLEST_SCALE,
     Quantized,
     dequantized,
     elements,
+    is_quantizer,
     quantize_patterns,
     quantizer,
     same_parameters,
     zero_points,
 )
-from ortconv.optimizer.passes import passes
-from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.quantizers import BYTES, DOMAINS, INTEGERS, LARGEST_SCALE, SMALLEST_SCALE, is_quantizer
 
 
 def _picks(node: Node) -> bool:

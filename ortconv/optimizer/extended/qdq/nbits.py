@@ -16,10 +16,9 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import is_plain_gemm, numbers, without_absent
 from ortconv.optimizer.engine import Replacement, rule
 from ortconv.optimizer.extended.qdq import product
-from ortconv.optimizer.extended.qdq.tensors import LIMITS, microsoft
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.quantizers import DOMAINS
+from ortconv.optimizer.quantizers import DOMAINS, LIMITS, microsoft
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 16, 256
 UNBLOCKED = 32

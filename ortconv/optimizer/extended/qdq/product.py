@@ -10,7 +10,9 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput, Replacement, Rule, rule
-from ortconv.optimizer.extended.qdq.tensors import (
+from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.quantizers import (
+    BYTES,
     Quantized,
     dequantized,
     elements,
@@ -19,8 +21,6 @@ from ortconv.optimizer.extended.qdq.tensors import (
     quantizer,
     zero_points,
 )
-from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.quantizers import BYTES
 
 CLOSE = 1e-6
 """Relative tolerance for the scale of a bias to equal the scale of the sum."""
