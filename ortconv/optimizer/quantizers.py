@@ -131,14 +131,12 @@ def zero_points(q: Quantized) -> Array | None:
 
 
 def same_parameters(a: Quantized, b: Quantized) -> bool:
-    """True if both have the same type and equal constants as scale and zero point, with one positive scale for all elements."""
+    """True if both have the same type, and equal constants as scale and zero point of all elements."""
     scale, other = elements(a.scale), elements(b.scale)
     if scale is None or other is None or a.dtype is not b.dtype or not (a.is_per_tensor and b.is_per_tensor):
         return False
     zero, other_zero = zero_points(a), zero_points(b)
-    if zero is None or other_zero is None or scale[0] != other[0] or zero[0] != other_zero[0]:
-        return False
-    return bool(SMALLEST_SCALE < scale[0] < LARGEST_SCALE)
+    return zero is not None and other_zero is not None and (scale[0], zero[0]) == (other[0], other_zero[0])
 
 
 def is_signed_constant(q: Quantized) -> bool:

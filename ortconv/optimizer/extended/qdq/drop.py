@@ -22,9 +22,7 @@ from ortconv.optimizer.quantizers import (
     BYTES,
     DOMAINS,
     INTEGERS,
-    LARGEST_SCALE,
     LIMITS,
-    SMALLEST_SCALE,
     Quantized,
     dequantized,
     elements,
@@ -103,10 +101,7 @@ def drop_before_arg_max(m: Match) -> Replacement:
     x = dequantized(m.root.input(0), m.root)
     if x is None or x.dtype not in BYTES or not x.is_per_tensor or m.graph.opset() < 13:
         return None
-    scale = elements(x.scale)
-    if scale is None or not SMALLEST_SCALE < scale[0] < LARGEST_SCALE:
-        return None
-    return New("ArgMax", [x.value], like=m.root)
+    return None if x.scale.constant is None else New("ArgMax", [x.value], like=m.root)
 
 
 def _saturates(q: Node, number: float | None, *, low: bool) -> bool:

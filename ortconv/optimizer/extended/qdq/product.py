@@ -55,9 +55,7 @@ def _weights_fit(w: Quantized, axis: int) -> bool:
 def _unit(x: Quantized, w: Quantized) -> Array | None:
     """The scale of the integer sum: one number, or one per output channel; None if it is computed."""
     a, b = elements(x.scale), elements(w.scale)
-    if a is None or b is None or not (np.all(a > 0) and np.all(b > 0)):
-        return None
-    return a * b
+    return None if a is None or b is None else a * b
 
 
 def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | None) -> list[NewInput] | None:
