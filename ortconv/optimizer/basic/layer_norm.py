@@ -47,13 +47,11 @@ def half_of_product(factor: P) -> list[P]:
 
 def _gelu_patterns() -> list[P]:
     one = C("one", one=True, where=exactly(1.0))
-    patterns = []
-    for scaled in (
+    scaled = (
         P("Div", "x", C("root_constant", one=True, where=_near(math.sqrt(2)))),
         P("Mul", "x", C("root_constant", one=True, where=_near(math.sqrt(0.5))), commutative=True),
-    ):
-        patterns += half_of_product(P("Add", P("Erf", scaled), one, commutative=True))
-    return patterns
+    )
+    return [p for x in scaled for p in half_of_product(P("Add", P("Erf", x), one, commutative=True))]
 
 
 @rule("GeluFusion", *_gelu_patterns())

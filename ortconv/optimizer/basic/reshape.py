@@ -171,8 +171,11 @@ def fuse_shape_source(m: Match) -> Replacement:
         return None
     value, axis = found
     last = not shape.out.is_output and all(_source(user, shape) for user in shape.out.consumers)
-    if not last and not _is_needed(value, axis, shape):
-        return None
+    return _picked(m, value, axis) if last or _is_needed(value, axis, shape) else None
+
+
+def _picked(m: Match, value: Value, axis: int) -> New:
+    """Gather(Shape(value), axis), with an index of the shape of the matched one."""
     index = np.full(m.tensor("index").shape, axis, np.int64)
     return New("Gather", [New("Shape", [value]), index], {"axis": 0})
 
@@ -195,13 +198,7 @@ def fuse_quotient_source(m: Match) -> Replacement:
     if found is None or len(found) != 1 or not isinstance(found[0], str):
         return None
     place = _input_with(m.graph, found[0])
-    if place is None:
-        return None
-    value, axis = place
-    index = np.full(m.tensor("index").shape, axis, np.int64)
-    if m.root.out.rank != index.ndim:
-        return None
-    return New("Gather", [New("Shape", [value]), index], {"axis": 0})
+    return None if place is None or m.root.out.rank != m.tensor("index").rank else _picked(m, *place)
 
 
 def _source(pick: Node, shape: Node) -> tuple[Value, int] | None:

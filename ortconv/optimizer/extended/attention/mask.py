@@ -15,7 +15,7 @@ from ortconv.optimizer.extended.attention.biased import Biased, condition_of, ma
 from ortconv.optimizer.extended.attention.heads import Heads, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
 from ortconv.optimizer.insertion import insert, integers, with_list
-from ortconv.optimizer.shapes import Element, dim_of, elements
+from ortconv.optimizer.shapes import AxisSlice, Element, axis_slices, dim_of, elements
 from ortconv.optimizer.symbols import PLUS, stretches_to, times
 
 
@@ -370,46 +370,34 @@ def _row_dim(mask: Value, dim: Element, rows: set[Element], columns: set[Element
     queries = next((d for d in rows if isinstance(d, str)), None)
     if queries is None or _is_one_of(dim, rows):
         return dim
-    cuts = _square_part(mask)
-    if cuts is None or elements(cuts[0].start) != (0,):
+    across = _cut(source_of(mask, "Where", "Cast"), 3)
+    along = None if across is None else _cut(across.node.inputs[0], 2)
+    if across is None or along is None or across.part.start != 0 or not _is_of_square(along.node):
         return dim
-    across, along = cuts
-    keys = next((d for d in columns if elements(across.end) == elements(along.end) == (d,)), None)
-    return queries if isinstance(keys, str) and _is_difference(along.start, keys, queries) else dim
-
-
-def _square_part(mask: Value) -> tuple[_Cut, _Cut] | None:
-    """The Slices that select columns, and before that rows, of a mask with as many rows as columns; None if there are none."""
-    condition = source_of(mask, "Where", "Cast")
-    across = _cut(condition, 3)
-    along = None if across is None else _cut(across.x, 2)
-    return (across, along) if across is not None and along is not None and _is_square(along.x) else None
-
-
-def _is_square(mask: Value) -> bool:
-    """True if a mask has as many rows as columns, and more than one."""
-    rows, columns = (mask.dim(axis) for axis in (2, 3))
-    return isinstance(rows, int) and rows == columns and rows > 1
+    keys = next((d for d in columns if across.part.end == along.part.end == d), None)
+    return queries if isinstance(keys, str) and _is_difference(along.node.input(1), keys, queries) else dim
 
 
 class _Cut(NamedTuple):
-    """A Slice along one axis: its input and its bounds."""
+    """A Slice along one axis."""
 
-    x: Value
-    start: Value
-    end: Value
+    node: Node
+    part: AxisSlice
 
 
 def _cut(value: Value | None, axis: int) -> _Cut | None:
     """The Slice along this axis that computes a value of rank 4, if its step is 1; None if there is none."""
     node = producer_of(value, "Slice")
-    if node is None or node.out.rank != 4 or len(node.inputs) < 4:
+    parts = None if node is None or node.out.rank != 4 else axis_slices(node, elements)
+    if node is None or parts is None or len(parts) != 1:
         return None
-    x, start, end, axes = node.inputs[:4]
-    step = node.input(4)
-    if x is None or start is None or end is None or ints(axes) not in ((axis,), (axis - 4,)):
-        return None
-    return _Cut(x, start, end) if step is None or ints(step) == (1,) else None
+    return _Cut(node, parts[0]) if (parts[0].axis % 4, parts[0].step) == (axis, 1) else None
+
+
+def _is_of_square(cut: Node) -> bool:
+    """True if a Slice reads a mask with as many rows as columns, and more than one."""
+    rows, columns = (cut.dim(0, axis) for axis in (2, 3))
+    return isinstance(rows, int) and rows == columns and rows > 1
 
 
 def _is_difference(value: Value | None, keys: str, queries: str) -> bool:
