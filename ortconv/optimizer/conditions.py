@@ -112,9 +112,9 @@ def wide(value: Value) -> Array:
     return const.numpy().astype(np.float64)
 
 
-def keeps_rank(value: Value, const: Value) -> bool:
-    """True if a constant, combined with a value, does not give the result more axes than the value has."""
-    return (const.rank or 0) <= (value.rank or 0)
+def keeps_rank(value: Value, *constants: Value) -> bool:
+    """True if constants, combined with a value, do not give the result more axes than the value has."""
+    return all((const.rank or 0) <= (value.rank or 0) for const in constants)
 
 
 def per_channel(value: Value, rank: int, channels: int) -> Array | None:

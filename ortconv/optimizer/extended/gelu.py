@@ -11,7 +11,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
-from ortconv.optimizer.conditions import exactly, producer_of, scalar
+from ortconv.optimizer.conditions import exactly, keeps_rank, producer_of, scalar
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
@@ -31,7 +31,7 @@ def fuse_gelu(m: Match) -> Replacement:
     Counterpart: GeluFusionL2
     Differs: as for GeluFusion of the basic level; float32 only.
     """
-    if m.x.dtype is not DType.FLOAT or not basic.keeps_shape(m.x, (m.half, m.one, m.root_constant)):
+    if m.x.dtype is not DType.FLOAT or not keeps_rank(m.x, m.half, m.one, m.root_constant):
         return None
     return New("Gelu", [m.x], domain=MICROSOFT)
 
@@ -51,7 +51,7 @@ def fuse_fast_gelu(m: Match) -> Replacement:
     cubic = _polynomial(m.inner, m.x, nodes, constants, DEEPEST) if m.x.dtype is DType.FLOAT else None
     if cubic is None or cubic.degree() != 3 or not np.allclose(cubic.coef, CUBIC, rtol=TOLERANCE, atol=0):
         return None
-    if not basic.keeps_shape(m.x, constants):
+    if not keeps_rank(m.x, *constants):
         return None
     readers = m.inner.consumers
     is_private = len(readers) == 1 and _is_private(nodes, readers[0], m.root)
@@ -117,7 +117,7 @@ def fuse_quick_gelu(m: Match) -> Replacement:
     alpha = 1.0 if factor is None else scalar(factor)
     if m.x.dtype is not DType.FLOAT or alpha is None or not math.isfinite(alpha):
         return None
-    if factor is not None and not basic.keeps_shape(m.x, (factor,)):
+    if not keeps_rank(m.x, *m.values("alpha")):
         return None
     return New("QuickGelu", [m.x], {"alpha": float(alpha)}, domain=MICROSOFT)
 

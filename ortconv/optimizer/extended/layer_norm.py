@@ -7,7 +7,7 @@ import numpy as np
 from ortconv.ir.graph import Ints
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
-from ortconv.optimizer.conditions import axes_of, channels_of, exactly, per_channel, same_dim
+from ortconv.optimizer.conditions import axes_of, channels_of, exactly, keeps_rank, per_channel, same_dim
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
@@ -38,7 +38,7 @@ def fuse_channel_norm(m: Match) -> Replacement:
     if any(axes_of(n) not in ((1,), (1 - rank,)) or not n.attr("keepdims", 1) for n in basic.reductions(m)):
         return None
     scale, epsilon = per_channel(m.scale, rank, channels), basic.epsilon_of(m, DType.FLOAT)
-    if scale is None or epsilon is None or not basic.keeps_shape(x, m.values("two", "epsilon")):
+    if scale is None or epsilon is None or not keeps_rank(x, *m.values("two", "epsilon")):
         return None
     last = to_last(rank)
     moved = (permuted(x.type, last),)
@@ -101,8 +101,8 @@ def _by_root_mean_square(m: Match, scale: NewInput) -> Replacement:
     rank = x.rank
     if x.dtype is not DType.FLOAT or not rank or not basic.is_group((x.dim(-1),)) or scale is None:
         return None
-    epsilon, constants = basic.epsilon_of(m, DType.FLOAT), m.values("two", "one", "epsilon")
-    if epsilon is None or not basic.keeps_shape(x, constants):
+    epsilon = basic.epsilon_of(m, DType.FLOAT)
+    if epsilon is None or not keeps_rank(x, *m.values("two", "one", "epsilon")):
         return None
     if basic.trailing_axis([m.node("mean")], rank) != rank - 1:
         return None

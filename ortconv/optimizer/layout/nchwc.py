@@ -312,9 +312,9 @@ def _concat(node: Node, blocks: BlockedValues) -> bool:
 
 def _split(node: Node, blocks: BlockedValues) -> bool:
     x, results = node.inputs[0], node.present_outputs
-    if x not in blocks.of or not _whole_blocks(node, (x, *node.outputs), blocks):
+    if x not in blocks.of or optional_ints(node.input(1)) is None:
         return False
-    if len(node.inputs) > 2 or optional_ints(node.input(1)) is None:
+    if not _whole_blocks(node, (x, *node.outputs), blocks):
         return False
     types = [TensorType(DType.FLOAT, v.shape) for v in results]
     inputs, name = [blocks.of[x].value, *node.inputs[1:]], blocks.graph.fresh(node.name or "Split")
