@@ -8,7 +8,6 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import Shape
 from ortconv.optimizer.basic.fold_conv import BATCH_NORM, PARAMETERS, Affine, batch_norm
 from ortconv.optimizer.conditions import (
     FLOATS,
@@ -25,6 +24,7 @@ from ortconv.optimizer.engine import Context, New, NewInput, Replacement, apply,
 from ortconv.optimizer.passes import FunctionPass, RulePass, passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
+from ortconv.optimizer.symbols import quotient
 
 
 @rule("GemmSumFusion", P(("Sum", "Add"), P("Gemm", "a", "b", "c?", name="gemm"), "k", commutative=True))
@@ -196,15 +196,8 @@ def _axis_behind(move: Node, axis: int) -> int | None:
         return None
     if perm is not None:
         return perm.index(axis)
-    fits = (i for i, dim in enumerate(after) if same_dim(dim, before[axis]) and _same_count(before[:axis], after[:i]))
-    return next(fits, None)
-
-
-def _same_count(a: Shape, b: Shape) -> bool:
-    """True if two shapes are known to have the same number of elements."""
-    known = math.prod(d for d in a if isinstance(d, int)) == math.prod(d for d in b if isinstance(d, int))
-    symbols = [[d for d in shape if not isinstance(d, int)] for shape in (a, b)]
-    return known and symbols[0] == symbols[1] and None not in symbols[0]
+    same = (i for i, dim in enumerate(after) if same_dim(dim, before[axis]))
+    return next((i for i in same if quotient(before[:axis], after[:i]) == 1), None)
 
 
 _WITH_BIAS = P("Add", P("MatMul", "a", "b", name="product"), "k", commutative=True)

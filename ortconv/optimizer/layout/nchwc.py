@@ -16,6 +16,7 @@ from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import (
+    channels_of,
     constant_of,
     equal_shapes,
     only_reader,
@@ -127,8 +128,7 @@ def _is_image(value: Value | None) -> bool:
 
 def _channels(image: Value) -> int:
     """The number of channels of an image; 0 if the value is none, or the number is unknown."""
-    channels = image.dim(1)
-    return channels if image.rank == 4 and isinstance(channels, int) else 0
+    return channels_of(image) if image.rank == 4 else 0
 
 
 def _makes_images(node: Node) -> bool:
