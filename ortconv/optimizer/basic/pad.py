@@ -17,12 +17,6 @@ DILATED = 19
 """The version of AveragePool that has dilations, and in onnxruntime a kernel of its own."""
 
 
-def constant_pads(node: Node, rank: int) -> tuple[int, ...] | None:
-    """The pads of a Pad in constant mode, at the start and end of each axis, none negative; None if they are unknown."""
-    pads = stated_pads(node, rank) if node.attr("mode", "constant") == "constant" else None
-    return None if pads is None or any(p < 0 for p in pads) else pads
-
-
 def pad_value(node: Node) -> float | None:
     """The constant value of a Pad; None if it is computed."""
     if node.opset < 11:
@@ -60,9 +54,9 @@ def fuse_pad(m: Match) -> Replacement:
         AveragePool whose padding onnxruntime 1.21 to 1.24 read wrongly.
     """
     node, pad = m.root, m.node("pad")
-    rank = _rank(node)
-    pads, own = (constant_pads(pad, rank), spatial_pads(node, rank - 2)) if rank > 2 else (None, None)
-    if pads is None or own is None or any(pads[i] for i in (0, 1, rank, rank + 1)):
+    rank, is_constant = _rank(node), pad.attr("mode", "constant") == "constant"
+    pads, own = (stated_pads(pad, rank), spatial_pads(node, rank - 2)) if rank > 2 and is_constant else (None, None)
+    if pads is None or own is None or min(pads) < 0 or any(pads[i] for i in (0, 1, rank, rank + 1)):
         return None
     added = (*pads[2:rank], *pads[rank + 2 :])
     total = tuple(a + b for a, b in zip(own, added, strict=True))
