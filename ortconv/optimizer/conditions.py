@@ -105,11 +105,16 @@ def rounded_sum(a: Array, b: Array, dtype: DType) -> Array | None:
         return None if round_together(a, b) else rounded(a + b, dtype)
 
 
-def wide(value: Value) -> Array:
-    """A constant's elements in float64."""
+def array_of(value: Value) -> Array:
+    """The elements of a value that must be constant."""
     const = value.constant
     assert const is not None
-    return const.numpy().astype(np.float64)
+    return const.numpy()
+
+
+def wide(value: Value) -> Array:
+    """The same in float64."""
+    return array_of(value).astype(np.float64)
 
 
 def keeps_rank(value: Value, *constants: Value) -> bool:

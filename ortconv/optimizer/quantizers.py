@@ -11,7 +11,7 @@ from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import constant_of
+from ortconv.optimizer.conditions import array_of, constant_of
 from ortconv.optimizer.engine import New, NewInput, constant
 from ortconv.optimizer.pattern import P
 
@@ -146,10 +146,9 @@ def is_signed_constant(q: Quantized) -> bool:
 
 def as_unsigned(q: Quantized, near: Node) -> Quantized:
     """An int8 constant as uint8, with the same real values."""
-    const, zero = q.value.constant, zero_points(q)
-    assert const is not None
+    zero = zero_points(q)
     assert zero is not None
-    codes = (const.numpy().astype(np.int16) + 128).astype(np.uint8)
+    codes = (array_of(q.value).astype(np.int16) + 128).astype(np.uint8)
     return q._replace(value=constant(near, codes), zero_point=constant(near, np.array(zero[0] + 128, np.uint8)))
 
 

@@ -16,6 +16,7 @@ from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import (
+    array_of,
     channels_of,
     constant_of,
     equal_shapes,
@@ -189,11 +190,8 @@ def _pays_to_leave(x: Value, channels: int, block: int) -> bool:
 
 
 def _filters(node: Node, w: Value, blocks: BlockedValues, *, inputs: bool) -> Value:
-    const = w.constant
-    assert const is not None
-    return blocks.constant(
-        node, w, f"filters {inputs}", lambda: filters_to_blocks(const.numpy(), blocks.block, inputs=inputs)
-    )
+    name = f"filters {inputs}"
+    return blocks.constant(node, w, name, lambda: filters_to_blocks(array_of(w), blocks.block, inputs=inputs))
 
 
 def _filled_bias(node: Node, b: Value | None, blocks: BlockedValues) -> Value | None:

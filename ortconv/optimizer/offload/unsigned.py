@@ -10,6 +10,7 @@ import numpy as np
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.types import DType, TensorType, ValueType
+from ortconv.optimizer.conditions import array_of
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.quantizers import OPS
@@ -127,8 +128,7 @@ def shift(graph: Graph) -> Shift:
             v.retype(TensorType(DType.UINT8, v.shape))
         for (reader, slot), zero in zeros.items():
             if zero not in raised:
-                assert zero.constant is not None
-                moved = zero.constant.numpy().astype(np.int16) + STEP
+                moved = array_of(zero).astype(np.int16) + STEP
                 raised[zero] = constant(reader, moved.astype(np.uint8))
             done.zeros[reader, slot] = zero
             graph.set_input(reader, slot, raised[zero])

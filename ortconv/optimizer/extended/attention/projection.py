@@ -9,7 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import constant_of, is_plain_gemm, only_reader, producer_of
+from ortconv.optimizer.conditions import array_of, constant_of, is_plain_gemm, only_reader, producer_of
 from ortconv.optimizer.extended.attention.heads import Heads
 from ortconv.optimizer.pattern import C, P, matches
 from ortconv.optimizer.shapes import target
@@ -29,17 +29,14 @@ class Projection(NamedTuple):
 
     def matrix(self) -> Array:
         """The weight, (hidden, width)."""
-        assert self.weight.constant is not None
-        weight = self.weight.constant.numpy()
-        weight = weight.T if self.transposed else weight
+        weight = array_of(self.weight).T if self.transposed else array_of(self.weight)
         return weight[:, self.start : self.start + self.width]
 
     def vector(self) -> Array:
         """The bias, (width,); zeros if there is none."""
         if self.bias is None:
             return np.zeros(self.width, np.float32)
-        assert self.bias.constant is not None
-        return self.bias.constant.numpy().reshape(-1)[self.start : self.start + self.width]
+        return array_of(self.bias).reshape(-1)[self.start : self.start + self.width]
 
 
 def projection_of(heads: Heads) -> Projection | None:

@@ -14,6 +14,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import (
     SLICE_BY_INPUTS,
+    array_of,
     axes_of,
     constant_of,
     equal_shapes,
@@ -74,14 +75,12 @@ class Tables:
             return None
         if not all(_has_equal_halves(node.inputs[0], r.x.dim(-1)) for node in (cos, sin)):
             return None
-        return positions, self._first_half(cos.inputs[0]), self._first_half(sin.inputs[0])
+        return positions, self._first_half(cos.present_inputs[0]), self._first_half(sin.present_inputs[0])
 
-    def _first_half(self, table: Value | None) -> Value:
+    def _first_half(self, table: Value) -> Value:
         """The first half of a constant's columns."""
-        assert table is not None
-        assert table.constant is not None
         if table not in self.made:
-            half, _ = np.split(table.constant.numpy(), 2, axis=1)
+            half, _ = np.split(array_of(table), 2, axis=1)
             self.made[table] = self.graph.constant(Tensor.of(np.ascontiguousarray(half)), f"{table.name}_half")
         return self.made[table]
 

@@ -11,7 +11,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import is_plain_gemm, numbers, wide
+from ortconv.optimizer.conditions import array_of, is_plain_gemm, numbers, wide
 from ortconv.optimizer.extended.parts import part_of
 from ortconv.optimizer.pattern import Match, P, matches
 
@@ -47,8 +47,7 @@ class Columns(NamedTuple):
 
     def matrix(self, width: int) -> Array:
         """`width` of these columns, as rows."""
-        assert self.value.constant is not None
-        whole = self.value.constant.numpy()
+        whole = array_of(self.value)
         return (whole if self.transposed else whole.T)[self.start : self.start + width]
 
     def vector(self, width: int) -> Array:
