@@ -26,7 +26,7 @@ from ortconv.optimizer.conditions import (
     wide,
 )
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.pattern import C, Match, P, with_factor
 
 
 class Affine(NamedTuple):
@@ -123,7 +123,7 @@ def fold_conv_add(m: Match) -> Replacement:
     return _fold_arithmetic(m)
 
 
-@rule("ConvMulFusion", P("Mul", _CONV, C("k"), commutative=True), P("Div", _CONV, C("k")))
+@rule("ConvMulFusion", *with_factor(_CONV, C("k")))
 def fold_conv_mul(m: Match) -> Replacement:
     """Conv(x, w, b) * k  ->  Conv(x, w * k, b * k); also / k
 
@@ -150,7 +150,7 @@ def _affine(m: Match) -> Affine | None:
 _ACTIVATED = P(("Relu", "LeakyRelu"), _CONV, name="activation")
 
 
-@rule("ConvMulFusion", P("Mul", _ACTIVATED, C("k"), commutative=True), P("Div", _ACTIVATED, C("k")))
+@rule("ConvMulFusion", *with_factor(_ACTIVATED, C("k")))
 def fold_activated_mul(m: Match) -> Replacement:
     """Relu(Conv(x, w, b)) * k  ->  Relu(Conv(x, w * k, b * k)), for positive constants; also / k
 
@@ -221,10 +221,10 @@ def _is_gate(gate: Value | None, x: Value | None) -> bool:
     return False
 
 
-_SCALED = P("Mul", "x", C("k"), commutative=True, name="scaling"), P("Div", "x", C("k"), name="scaling")
+_SCALED = with_factor("x", C("k"), name="scaling")
 
 
-@rule("MulConvFusion", *(P("Conv", scaled, C("w"), C("b", optional=True)) for scaled in _SCALED))
+@rule("MulConvFusion", *(P("Conv", x, C("w"), C("b", optional=True)) for x in _SCALED))
 def fold_mul_conv(m: Match) -> Replacement:
     """Conv(x * k, w, b)  ->  Conv(x, w', b), unless k belongs to an activation; also x / k
 

@@ -14,7 +14,7 @@ from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import ints, same_dim, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.passes import passes
-from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.pattern import C, Match, P, with_factor
 
 
 class Labels(NamedTuple):
@@ -131,12 +131,7 @@ def _is_float(*values: Value) -> bool:
 _SPLIT = P("Reshape", "x", C("shape"), name="reshape")
 
 
-@rule(
-    "EinsumFusion",
-    P("Add", _SPLIT, C("k"), commutative=True),
-    P("Mul", _SPLIT, C("k"), commutative=True),
-    P("Div", _SPLIT, C("k")),
-)
+@rule("EinsumFusion", P("Add", _SPLIT, C("k"), commutative=True), *with_factor(_SPLIT, C("k")))
 def compute_before_split(m: Match) -> Replacement:
     """Reshape(x) + k, with the last axis split in two  ->  Reshape(x + k), so that a projection keeps its bias"""
     reshape = m.node("reshape")
