@@ -253,6 +253,16 @@ def stated_ints(node: Node, name: str) -> tuple[int, ...] | None:
     return tuple(node.attr(name, ())) if name in node.attrs else optional_ints(node.input(1))
 
 
+def split_sizes(node: Node, whole: Dim) -> Sequence[int] | None:
+    """The sizes of the parts into which a Split divides an axis of this length; None if they are unknown."""
+    stated, count = stated_ints(node, "split"), len(node.outputs)
+    if stated or stated is None or not isinstance(whole, int):
+        return stated or None
+    each = -(-whole // count)
+    sizes = [min(each, whole - i * each) for i in range(count)]
+    return sizes if min(sizes) >= 0 else None
+
+
 def axes_of(node: Node) -> tuple[int, ...] | None:
     """The axes of a node. () if absent; None if not constant."""
     return stated_ints(node, "axes")

@@ -9,7 +9,7 @@ from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.schema import since_version
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import RESHAPES, ints, spatial_pads
+from ortconv.optimizer.conditions import RESHAPES, spatial_pads, split_sizes
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import transpose_perm
@@ -161,14 +161,10 @@ def _part(dim: Dim, start: Element, end: Element, step: int) -> Dim:
 
 def _parts(node: Node) -> Iterator[Shape]:
     """The shapes of the parts of a Split, if their sizes are known."""
-    shape, count, axis = _same(node), len(node.outputs), node.attr("axis", 0)
+    shape, axis = _same(node), node.attr("axis", 0)
     if shape is None or not -len(shape) <= axis < len(shape):
         return
-    whole = shape[axis]
-    sizes = node.attr("split", ints(node.input(1)))
-    if sizes is None and isinstance(whole, int) and whole % count == 0:
-        sizes = (whole // count,) * count
-    for size in sizes or ():
+    for size in split_sizes(node, shape[axis]) or ():
         dims = list(shape)
         dims[axis] = size
         yield tuple(dims)

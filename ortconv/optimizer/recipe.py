@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
 from ortconv import __version__
-from ortconv.choices import LEVELS
+from ortconv.choices import LEVELS, natural
 from ortconv.errors import UsageError, nearest
 from ortconv.files import byte_count
 from ortconv.optimizer.engine import FOLD_LIMIT, Rule
@@ -285,16 +286,11 @@ def _setting(key: str, value: str, number: int) -> int | str:
             hint = "delete the line to run it with this version all the same"
             raise _error(number, f"written by ortconv {value}, this is {__version__}", hint)
         return value
-    try:
-        return byte_count(value) if key == "fold-limit" else _natural(value)
-    except ValueError:
-        raise _error(number, f"{key} takes a number, got '{value}'") from None
-
-
-def _natural(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError(text)
-    return int(text)
+    with suppress(ValueError):
+        count = byte_count(value) if key == "fold-limit" else natural(value)
+        if count is not None:
+            return count
+    raise _error(number, f"{key} takes a number, got '{value}'")
 
 
 def _known(name: str, names: Iterable[str], number: int, what: str) -> str:

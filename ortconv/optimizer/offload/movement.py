@@ -11,7 +11,7 @@ from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.basic.pad import pad_value
-from ortconv.optimizer.conditions import RESHAPES, ints, producer_of, scalar, stated_pads
+from ortconv.optimizer.conditions import RESHAPES, ints, producer_of, scalar, split_sizes, stated_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, mul, op, reshape, reshaped, shape_of, sliced, transpose
 from ortconv.optimizer.passes import passes
@@ -135,19 +135,6 @@ def tile(m: Match) -> Replacement:
     return y if isinstance(y, New) else op("Identity", y)
 
 
-def _parts(node: Node, size: int) -> list[int] | None:
-    """The size of each output of a Split; None if it is unknown."""
-    count = len(node.outputs)
-    stated = node.input(1)
-    if stated is not None:
-        found = ints(stated)
-        return None if found is None else list(found)
-    if "split" in node.attrs:
-        return list(node.attr("split", ()))
-    each = -(-size // count)
-    return [min(each, size - i * each) for i in range(count)]
-
-
 @rule("SplitToSlices", P("Split", "x", ...))
 def split(m: Match) -> Replacement:
     """Split(x)  ->  one Slice per part
@@ -160,7 +147,7 @@ def split(m: Match) -> Replacement:
         return None
     axis = node.attr("axis", 0) % rank
     size = m.x.dim(axis)
-    parts = _parts(node, size) if isinstance(size, int) else None
+    parts = split_sizes(node, size)
     if parts is None or sum(parts) != size or min(parts) < 1:
         return None
     ends = np.cumsum(parts).tolist()

@@ -27,12 +27,10 @@ def fuse(graph: Graph, context: Context) -> int:
     sums: dict[tuple[Value, Value], Value] = {}
     done = 0
     for softmax in softmaxes:
-        m = None if context.exhausted else next(filter(_fits, matches(_STACKED, softmax)), None)
-        if m is None:
+        m = next(filter(_fits, matches(_STACKED, softmax)), None)
+        if m is None or not context.may_touch(softmax, *(node for node, _ in m.nodes)):
             continue
         inner, reshape, outer = (m.node(name) for name in ("inner", "reshape", "outer"))
-        if not context.may_touch(softmax, inner, reshape, outer):
-            continue
         before = len(graph)
         if (m.bias, m.mask) not in sums:
             sums[m.bias, m.mask] = _sum(m, masks)
