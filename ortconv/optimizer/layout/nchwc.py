@@ -20,8 +20,8 @@ from ortconv.optimizer.conditions import (
     channels_of,
     constant_of,
     equal_shapes,
-    only_reader,
     optional_ints,
+    own_producer,
     same_dim,
     stated_scales,
     without_absent,
@@ -118,7 +118,7 @@ class BlockedValues:
 
 def _with_channels_last(value: Value) -> Value | None:
     """The input of a Transpose that moves the channels to the front, if its output has a single reader; else None."""
-    node = None if only_reader(value) is None else value.producer
+    node = own_producer(value, "Transpose")
     return node.inputs[0] if node is not None and transpose_perm(node) == TO_FIRST else None
 
 

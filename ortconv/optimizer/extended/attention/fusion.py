@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import only_reader, producer_of, reader_of, scalar
+from ortconv.optimizer.conditions import exactly, only_reader, producer_of, reader_of, scalar
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.biased import Biased, leaves_a_key, split_mask
 from ortconv.optimizer.extended.attention.heads import (
@@ -42,6 +42,7 @@ from ortconv.optimizer.extended.attention.projection import (
     projection_of,
 )
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.pattern import C, P, matches
 from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import output_dims
 
@@ -284,6 +285,9 @@ def _fit(heads: tuple[Heads, Heads, Heads], scores: Node | None, values: Node | 
     )
 
 
+_GUARD = P("Where", P("IsNaN", "weights", name="test"), C("zero", where=exactly(0)), "weights")
+
+
 def _guard(softmax: Node) -> tuple[Node, Node] | None:
     """The nodes of Where(IsNaN(softmax), 0, softmax), if nothing else reads the Softmax; else None.
 
@@ -291,13 +295,10 @@ def _guard(softmax: Node) -> tuple[Node, Node] | None:
     the values contain NaN too, whatever the weights are.
     """
     weights = softmax.out
-    nodes = {node.op: node for node in weights.consumers}
-    if weights.is_output or len(weights.uses) != 2 or nodes.keys() != {"IsNaN", "Where"}:
+    m = next((m for node in weights.consumers for m in matches(_GUARD, node) if m.weights is weights), None)
+    if m is None or m.graph is not softmax.graph or weights.is_read_outside({m.root, m.node("test")}):
         return None
-    where, test = nodes["Where"], nodes["IsNaN"]
-    if where.graph is not softmax.graph or where.inputs[0] is not test.out or where.inputs[2] is not weights:
-        return None
-    return (where, test) if scalar(where.inputs[1]) == 0 and only_reader(test.out) is where else None
+    return (m.root, m.node("test")) if only_reader(m.node("test").out) is m.root else None
 
 
 def _is_bounded(root: Node, query: Heads, value: Heads) -> bool:
