@@ -123,8 +123,7 @@ def keeps_rank(value: Value, *constants: Value) -> bool:
 
 
 def per_channel(value: Value, rank: int, channels: int) -> Array | None:
-    """The elements of a constant that broadcasts along axis 1 of a tensor of this rank, one for each channel, in
-    float64.
+    """The elements of a constant that broadcasts along axis 1 of a tensor of this rank, one for each channel, in float64.
 
     None if it varies along another axis or would enlarge the tensor.
     """

@@ -262,8 +262,7 @@ def _merges(reader: Node) -> bool:
 
 
 def fuse_stacked(graph: Graph, context: Context) -> int:
-    """MatMul(a, b) + k  ->  Reshape(Gemm(Reshape(a), b, k)) for stacks of matrices, if the new Reshapes merge with
-    others
+    """MatMul(a, b) + k  ->  Reshape(Gemm(Reshape(a), b, k)) for stacks of matrices, if the new Reshapes merge with others
 
     All products of one tensor share the Reshape before them.
 

@@ -16,8 +16,7 @@ from ortconv.optimizer.permutation import permuted, to_first, to_last, transpose
 
 @rule("LayerNormFusion", *(r.pattern for r in basic.fuse_layer_norm))
 def fuse_layer_norm(m: Match) -> Replacement:
-    """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale  ->  LayerNormalization(x, scale), for every
-    opset
+    """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale  ->  LayerNormalization(x, scale), for every opset
 
     Counterpart: LayerNormFusionL2
     Differs: as for LayerNormFusion of the basic level; float32 only.

@@ -22,8 +22,7 @@ _FORMS = tuple(P("LayerNormalization", total, ...) for total in _SUMS)
 
 
 def fuse(graph: Graph, context: Context) -> int:
-    """LayerNormalization(x + skip)  ->  SkipLayerNormalization(x, skip), which also returns the sum if it has other
-    readers
+    """LayerNormalization(x + skip)  ->  SkipLayerNormalization(x, skip), which also returns the sum if it has other readers
 
     Counterpart: SkipLayerNormFusion, BiasSkipLayerNormFusion (on by default there, as part of extended)
     Differs: the sum may have other readers, rank 2 is supported, and a bias may be on either side of its addition.

@@ -133,8 +133,7 @@ def _phases(weights: Array, axes: list[_Axis], stride: int, dilations: tuple[int
 
 @rule("ConvTransposeToConv", P("ConvTranspose", "x", C("w"), C("b", optional=True)))
 def conv_transpose(m: Match) -> Replacement:
-    """ConvTranspose<stride s>(x, w, b)  ->  Slice(DepthToSpace<s>(Conv(x, w', b'))); w' has one filter for each of s *
-    s phases
+    """ConvTranspose<stride s>(x, w, b)  ->  Slice(DepthToSpace<s>(Conv(x, w', b'))); w' has one filter for each of s * s phases
 
     If the kernel size is not a multiple of s, the filters are padded with zeros; the results are then equal for finite
     x only.
@@ -205,8 +204,7 @@ def space_to_depth(m: Match) -> Replacement:
 
 @rule("PoolToPlainPool", P(("MaxPool", "AveragePool"), "x"))
 def plain_pool(m: Match) -> Replacement:
-    """MaxPool or AveragePool with ceil_mode, count_include_pad or storage_order  ->  the same without it, with padding
-    if needed
+    """MaxPool or AveragePool with ceil_mode, count_include_pad or storage_order  ->  the same without it, with padding if needed
 
     Counterpart: none: CPU kernels support all of these
     Opt-in: useful only for an accelerator that has only the plain form.

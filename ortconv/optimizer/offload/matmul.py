@@ -142,8 +142,7 @@ def _repeated(value: Value, shape: tuple[int, ...]) -> NewInput:
 
 @rule("GemmToPlainGemm", P("Gemm", "a", "b", "c?"))
 def plain_gemm(m: Match) -> Replacement:
-    """Gemm with alpha, beta, transA, a computed b or any c  ->  Gemm without them, with Transpose, Mul and Add if
-    needed
+    """Gemm with alpha, beta, transA, a computed b or any c  ->  Gemm without them, with Transpose, Mul and Add if needed
 
     Counterpart: none: CPU kernels support Gemm
     Opt-in: more nodes; useful only if an accelerator has only the plain form.

@@ -69,8 +69,7 @@ def _is_before_reshape(move: Node) -> bool:
 
 @rule("ConcatToRank4", P(RESHAPES, P("Concat", ..., name="concat"), ...))
 def lower_concat(m: Match) -> Replacement:
-    """Reshape(Concat(Reshape(a), Reshape(b))) with rank 5 or more inside  ->  the same with rank 3, by merging the
-    other axes
+    """Reshape(Concat(Reshape(a), Reshape(b))) with rank 5 or more inside  ->  the same with rank 3, by merging the other axes
 
     Counterpart: none: CPU kernels support any rank
     Opt-in: useful only for an accelerator that supports only up to rank 4.

@@ -106,8 +106,7 @@ def _same(a: list[Array] | None, b: list[Array] | None) -> bool:
 
 @rule("ResizeToPlainResize", P("Resize", "x", ..., where=lambda node: node.opset >= 11))
 def plain_resize(m: Match) -> Replacement:
-    """Resize with empty inputs, of some axes, or in coordinates that are here equal to plainer ones  ->  Resize in the
-    plain form
+    """Resize with empty inputs, of some axes, or in coordinates that are here equal to plainer ones  ->  Resize in the plain form
 
     Nearest neighbors become asymmetric and rounded down; pytorch_half_pixel becomes half_pixel if no axis shrinks to 1.
 

@@ -21,8 +21,7 @@ _HEADS = P("Transpose", P("Reshape", "x", "heads", name="split"), name="turn")
 
 @rule("RotaryRowsFusion", rotated(_HEADS))
 def rotate_rows(m: Match) -> Replacement:
-    """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), if the rows of x are split
-    into heads
+    """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), if the rows of x are split into heads
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -67,8 +66,7 @@ def _reshaped(m: Match, x: New) -> Replacement:
 
 @rule("HeadOrderFusion", _swapped(P("MatMul", "x", C("w"), name="product")))
 def swap_columns(m: Match) -> Replacement:
-    """Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(MatMul(x, w))))  ->  Reshape(MatMul(x, w')), with the columns of w in
-    that order
+    """Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(MatMul(x, w))))  ->  Reshape(MatMul(x, w')), with the columns of w in that order
 
     Counterpart: none: beyond ONNX Runtime
     """

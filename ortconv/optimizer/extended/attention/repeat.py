@@ -66,8 +66,7 @@ _REPEATED = P("Gather", "x", C("index"), name="gather")
 
 @rule("GroupedMatMulFusion", P("Transpose", _REPEATED))
 def transpose_before_repeat(m: Match) -> Replacement:
-    """Transpose(Gather(x, [0, 0, 1, 1, ...]))  ->  Gather(Transpose(x), [0, 0, 1, 1, ...]) along the new position of
-    the axis
+    """Transpose(Gather(x, [0, 0, 1, 1, ...]))  ->  Gather(Transpose(x), [0, 0, 1, 1, ...]) along the new position of the axis
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -92,8 +91,7 @@ def scale_before_repeat(m: Match) -> Replacement:
 
 @rule("GroupedMatMulFusion", P("MatMul", "a", _REPEATED))
 def multiply_groups(m: Match) -> Replacement:
-    """MatMul(a, Gather<axis 1>(x, [0, 0, 1, 1, ...]))  ->  Reshape(MatMul(Reshape(a), x)), each matrix with one group
-    of rows
+    """MatMul(a, Gather<axis 1>(x, [0, 0, 1, 1, ...]))  ->  Reshape(MatMul(Reshape(a), x)), each matrix with one group of rows
 
     Counterpart: none: beyond ONNX Runtime, whose GroupQueryAttentionFusion supports other providers only
     """

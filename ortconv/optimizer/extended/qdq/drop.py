@@ -1,5 +1,4 @@
-"""Operators that only move or select elements operate on the integers: their DequantizeLinear and QuantizeLinear are
-removed.
+"""Operators that only move or select elements operate on the integers: their DequantizeLinear and QuantizeLinear are removed.
 
 Also removes clamps that quantization makes redundant, and pairs that cancel.
 """

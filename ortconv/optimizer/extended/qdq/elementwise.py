@@ -76,8 +76,7 @@ def _pool_fits(node: Node, y: Quantized) -> bool:
 
 
 def _softmax_fits(node: Node, y: Quantized) -> bool:
-    """True if the sums are long enough for the scale of the result: the kernel overflows if a sum is short and the
-    scale small.
+    """True if the sums are long enough for the scale of the result: the kernel overflows if a sum is short and the scale small.
 
     1 / scale must be a whole number, because the kernel has only whole numbers of steps. The kernel also returns nothing if
     there are no elements; and before ONNX Runtime 1.32, int8 results above 127 wrap around.
