@@ -9,7 +9,7 @@ from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.schema import since_version
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import RESHAPES, spatial_pads, split_sizes
+from ortconv.optimizer.conditions import INT32_MAX, RESHAPES, spatial_pads, split_sizes
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import transpose_perm
@@ -151,12 +151,12 @@ def _sliced(node: Node) -> Shape | None:
 
 
 def _part(dim: Dim, start: Element, end: Element, step: int) -> Dim:
-    """The length of range(dim)[start:end:step]."""
+    """The length of range(dim)[start:end:step]. An end of INT32_MAX or more is the end of the axis."""
     if isinstance(dim, int) and isinstance(start, int) and isinstance(end, int) and step > 0:
         return len(range(*slice(start, end, step).indices(dim)))
     if start != 0 or step != 1:
         return None
-    return dim if isinstance(end, int) and end >= UNLIMITED else at_most(_as_dim(end), dim)
+    return dim if isinstance(end, int) and end >= INT32_MAX else at_most(_as_dim(end), dim)
 
 
 def _parts(node: Node) -> Iterator[Shape]:
@@ -172,9 +172,6 @@ def _parts(node: Node) -> Iterator[Shape]:
 
 RESIZE_TO_SIZES = 11
 """The version from which on Resize has sizes, and scales as its third input."""
-
-UNLIMITED = 2**31 - 1
-"""An end of a Slice of at least this value means the end of the axis."""
 
 
 _KEEPING = named(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE)

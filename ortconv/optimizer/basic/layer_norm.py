@@ -16,7 +16,6 @@ from ortconv.optimizer.pattern import C, Match, P
 
 GELU_OPSET = 20
 LAYER_NORM_OPSET = 17
-DOUBLE_STASH = int(DType.DOUBLE)
 TOLERANCE = 1e-5
 """Permitted relative deviation of constants such as the square root of 2, which exporters round."""
 
@@ -100,7 +99,7 @@ def normalized(m: Match) -> Replacement:
     if axis is None or epsilon is None or not keeps_rank(x, *m.values("two", "epsilon")) or not is_group(shape[axis:]):
         return None
     scale = _affine(m.scale, shape, axis) if "scale" in m.bound else ones(shape[axis:], x.dtype)
-    stash: dict[str, Attribute] = {"stash_type": DOUBLE_STASH} if x.dtype is DType.DOUBLE else {}
+    stash: dict[str, Attribute] = {"stash_type": int(DType.DOUBLE)} if x.dtype is DType.DOUBLE else {}
     attrs = {"axis": axis - len(shape), "epsilon": epsilon, **stash}
     return None if scale is None else New("LayerNormalization", [x, scale], attrs)
 

@@ -20,7 +20,6 @@ SLOPE = math.sqrt(2 / math.pi)
 CUBIC = (0.0, SLOPE, 0.0, SLOPE * 0.044715)
 """The coefficients of the polynomial in the approximation of Gelu by Tanh."""
 
-TOLERANCE = 1e-5
 DEEPEST = 8
 
 
@@ -49,7 +48,7 @@ def fuse_fast_gelu(m: Match) -> Replacement:
     nodes: dict[Node, None] = {}
     constants: list[Value] = [m.half, m.one]
     cubic = _polynomial(m.inner, m.x, nodes, constants, DEEPEST) if m.x.dtype is DType.FLOAT else None
-    if cubic is None or cubic.degree() != 3 or not np.allclose(cubic.coef, CUBIC, rtol=TOLERANCE, atol=0):
+    if cubic is None or cubic.degree() != 3 or not np.allclose(cubic.coef, CUBIC, rtol=basic.TOLERANCE, atol=0):
         return None
     if not keeps_rank(m.x, *constants):
         return None

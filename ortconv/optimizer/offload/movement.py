@@ -98,7 +98,7 @@ def _source(value: Value | None) -> Value | None:
     return found if found is not None and found.rank is not None and found.rank <= MOST_AXES else None
 
 
-LARGEST_ONES = 1 << 20
+LARGEST_CONSTANT = 1 << 20
 MOST_COPIES = 64
 
 
@@ -114,7 +114,7 @@ def expand(m: Match) -> Replacement:
         return None
     known = (1,) * (len(out) - len(source)) + source
     ones = [d if d != s else 1 for d, s in zip(out, known)]
-    return mul(m.x, np.ones(ones, np.float32)) if math.prod(ones) <= LARGEST_ONES else None
+    return mul(m.x, np.ones(ones, np.float32)) if math.prod(ones) <= LARGEST_CONSTANT else None
 
 
 @rule("TileToConcat", P("Tile", "x", C("repeats")))
@@ -230,9 +230,6 @@ def _cropped(x: Value, shape: tuple[int, ...], pads: list[tuple[int, int]]) -> N
     return sliced(x, starts, ends, cut) if cut else x
 
 
-LARGEST_FILLING = 1 << 20
-
-
 @rule("PadToConcat", P("Pad", "x", ...))
 def filled(m: Match) -> Replacement:
     """Pad<constant>(x)  ->  Concat with constants along each padded axis
@@ -254,7 +251,7 @@ def filled(m: Match) -> Replacement:
         parts: list[NewInput] = [*([blocks[0]] if pair[0] else []), y, *([blocks[1]] if pair[1] else [])]
         y = op("Concat", *parts, axis=axis) if len(parts) > 1 else y
         dims[axis] += sum(pair)
-    return y if isinstance(y, New) and total <= LARGEST_FILLING else None
+    return y if isinstance(y, New) and total <= LARGEST_CONSTANT else None
 
 
 LONGEST_SUM = 512

@@ -9,6 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import INT32_MAX
 from ortconv.optimizer.engine import New, NewInput, Replacement, Rule, rule
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import (
@@ -79,7 +80,7 @@ def _rounded(bias: Value, unit: Array, y: Quantized | None) -> Array | None:
     if not np.all(unit <= step[0] * FINE) or unit.size not in (1, reals.size):
         return None
     codes = np.rint(reals / unit)
-    return codes.astype(np.int32) if np.all(np.abs(codes) < 2**31 - 1) else None
+    return codes.astype(np.int32) if np.all(np.abs(codes) < INT32_MAX) else None
 
 
 def _is_in(q: Quantized, unit: Array) -> bool:
