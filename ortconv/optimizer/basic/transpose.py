@@ -236,9 +236,8 @@ class _Sweep:
         found: dict[Node, Array] = {}
         for user, slot in shape.out.uses:
             index = _constant_index(user) if slot == 0 and user.graph is self.graph else None
-            if index is None or not np.all((-size <= index) & (index < size)):
-                return None
-            if not self.context.may_touch(user, shape):
+            fits = index is not None and np.all((-size <= index) & (index < size))
+            if index is None or not fits or not self.context.may_touch(user, shape):
                 return None
             found[user] = index
         return None if shape.out.is_output else found

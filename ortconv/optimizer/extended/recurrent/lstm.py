@@ -14,11 +14,8 @@ from ortconv.optimizer.conditions import is_filled_with, is_finite, rounded, sam
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.cell import LstmCell, cell_of
-from ortconv.optimizer.insertion import Maker, insert_node
+from ortconv.optimizer.insertion import LISTS_BY_INPUT, Maker, insert_node
 from ortconv.optimizer.passes import FunctionPass
-
-AXES_BY_INPUT = 13
-"""The opset from which on Squeeze, Unsqueeze and ReduceSum have axes as an input."""
 
 OLDEST = 11
 """The opset from which on CumSum exists, and Slice and Pad have their bounds as inputs."""
@@ -232,7 +229,7 @@ class _LstmMaker(Maker):
     __slots__ = ()
 
     def with_axes(self, op: str, value: Value, axes: Sequence[int], shape: tuple[Dim, ...]) -> Value:
-        if self.graph.opset() >= AXES_BY_INPUT:
+        if self.graph.opset() >= LISTS_BY_INPUT[op]:
             return self.node(op, [value, self.ints(*axes)], {}, shape)
         return self.node(op, [value], {"axes": Ints(axes)}, shape)
 
