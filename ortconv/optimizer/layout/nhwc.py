@@ -18,7 +18,7 @@ from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes
-from ortconv.optimizer.conditions import numbers
+from ortconv.optimizer.conditions import numbers, producer_of
 from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.insertion import insert_node
 from ortconv.optimizer.passes import FunctionPass
@@ -296,8 +296,7 @@ def _entering(node: Node, value: Value) -> Value:
 
 def _merges(value: Value) -> bool:
     """True if a Transpose of a value merges with the Transpose that produces it."""
-    producer = value.producer
-    alone = producer is not None and producer.is_op("Transpose") and len(value.uses) == 1 and not value.is_output
+    alone = producer_of(value, "Transpose") is not None and len(value.uses) == 1 and not value.is_output
     return alone or _source_of_transpose(value) is not None
 
 
