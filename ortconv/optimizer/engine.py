@@ -314,8 +314,11 @@ def _replace_outputs(root: Node, results: Sequence[Value | None], graph: Graph) 
 def _is_closed(m: Match) -> bool:
     """True if nothing outside the match uses an inner value that the rewrite would remove."""
     inside = {node for node, _ in m.nodes} | {m.root}
-    removed = (value for node, shared in m.nodes if not shared for value in node.outputs)
-    return not any(value is not None and value.is_read_outside(inside) for value in removed)
+    for node, shared in m.nodes:
+        for value in () if shared else node.outputs:
+            if value is not None and value.is_read_outside(inside):
+                return False
+    return True
 
 
 def _materialize(source: NewInput, root: Node, added: list[Node]) -> Value | None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.polynomial import Polynomial
-
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
@@ -21,6 +18,9 @@ CUBIC = (0.0, SLOPE, 0.0, SLOPE * 0.044715)
 """The coefficients of the polynomial in the approximation of Gelu by Tanh."""
 
 DEEPEST = 8
+
+Polynomial = list[float]
+"""The coefficients of the powers 0 to 3."""
 
 
 @rule("GeluFusion", *(r.pattern for r in basic.fuse_gelu))
@@ -48,7 +48,7 @@ def fuse_fast_gelu(m: Match) -> Replacement:
     nodes: dict[Node, None] = {}
     constants: list[Value] = [m.half, m.one]
     cubic = _polynomial(m.inner, m.x, nodes, constants, DEEPEST) if m.x.dtype is DType.FLOAT else None
-    if cubic is None or cubic.degree() != 3 or not np.allclose(cubic.coef, CUBIC, rtol=basic.TOLERANCE, atol=0):
+    if cubic is None or not all(abs(c - known) <= basic.TOLERANCE * known for c, known in zip(cubic, CUBIC)):
         return None
     if not keeps_rank(m.x, *constants):
         return None
@@ -70,11 +70,11 @@ def _polynomial(
 ) -> Polynomial | None:
     """A value as a polynomial of x. Its nodes and constants are added to those given."""
     if value is x:
-        return Polynomial([0.0, 1.0])
+        return [0.0, 1.0, 0.0, 0.0]
     number = scalar(value)
     if number is not None:
         constants.append(value)
-        return Polynomial([float(number)])
+        return [float(number), 0.0, 0.0, 0.0]
     node = producer_of(value, "Add", "Mul", "Div", "Pow")
     if node is None or not depth or node.graph is not x.graph:
         return None
@@ -85,21 +85,27 @@ def _polynomial(
 
 
 def _combined(op: str, a: Polynomial, b: Polynomial) -> Polynomial | None:
-    """The result of an operator on polynomials; None if it has another degree than 0 to 3, or if it is no polynomial."""
-    number = float(b.coef[0]) if b.degree() == 0 else 0.0
-    with np.errstate(all="ignore"):
-        match op:
-            case "Add":
-                result = a + b
-            case "Mul":
-                result = a * b
-            case "Div" if number:
-                result = a / number
-            case "Pow" if number in (2, 3):
-                result = a ** int(number)
-            case _:
-                return None
-    return result if result.degree() <= 3 else None
+    """The result of an operator on polynomials; None if it is none up to degree 3."""
+    number = 0.0 if any(b[1:]) else b[0]
+    match op:
+        case "Add":
+            return [c + d for c, d in zip(a, b)]
+        case "Mul":
+            return _product(a, b)
+        case "Div" if number:
+            return [c / number for c in a]
+        case "Pow" if number in (2, 3):
+            square = _product(a, a)
+            return square if square is None or number == 2 else _product(square, a)
+    return None
+
+
+def _product(a: Polynomial, b: Polynomial) -> Polynomial | None:
+    total = [0.0] * 7
+    for i, c in enumerate(a):
+        for j, d in enumerate(b):
+            total[i + j] += c * d
+    return None if any(total[4:]) else total[:4]
 
 
 @rule(
