@@ -7,7 +7,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import TensorType, ValueType
-from ortconv.optimizer.conditions import equal_shapes
+from ortconv.optimizer.conditions import equal_shapes, producer_of
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT
 from ortconv.optimizer.extended.parts import sliced
@@ -39,11 +39,10 @@ def rotate_heads(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    whole = _whole(m)
-    turn = None if whole is None else whole.producer
-    if whole is None or turn is None or transpose_perm(turn) != SPLIT or turn.inputs[0] is None:
+    turn = producer_of(_whole(m), "Transpose")
+    if turn is None or transpose_perm(turn) != SPLIT:
         return None
-    rotated = _rotate(m, turn.inputs[0])
+    rotated = _rotate(m, turn.present_inputs[0])
     return rotated and New("Transpose", [rotated], like=turn)
 
 
