@@ -26,7 +26,7 @@ MOVES_DATA = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice"
 def reversible(node: Node) -> Quantized | None:
     """The integers of a Q or DQ node with constant parameters; None unless quantization reverses dequantization exactly."""
     found = quantized(node)
-    if found is None or found.dtype not in INTEGERS or not found.is_constant or not wide(found.scale).size:
+    if found is None or found.dtype not in INTEGERS or not found.is_constant or found.scale.static_shape == (0,):
         return None
     own_type = found.zero_point is None or found.zero_point.dtype is found.dtype
     return found if own_type and not any(node.attr(name, 0) for name in ("output_dtype", "precision")) else None
@@ -34,7 +34,8 @@ def reversible(node: Node) -> Quantized | None:
 
 def _per_tensor(node: Node) -> Quantized | None:
     found = reversible(node)
-    return found if found is not None and wide(found.scale).size == 1 else None
+    const = None if found is None else found.scale.constant
+    return found if const is not None and const.size == 1 else None
 
 
 # ---------------------------------------------------------------------- redundant pairs
