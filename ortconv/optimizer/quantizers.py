@@ -114,7 +114,7 @@ def quantized(node: Node) -> Quantized | None:
     if scale.dtype is not DType.FLOAT or reals.dtype is not DType.FLOAT or integers.dtype is None:
         return None
     known = elements(scale)
-    if known is not None and not np.all((known > SMALLEST_SCALE) & (known < LARGEST_SCALE)):
+    if known is not None and not (known.size and known.min() > SMALLEST_SCALE and known.max() < LARGEST_SCALE):
         return None
     return Quantized(integers, scale, node.input(2), int(node.attr("axis", 1)))
 

@@ -25,11 +25,10 @@ MOVES_DATA = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice"
 
 def reversible(node: Node) -> Quantized | None:
     """The integers of a Q or DQ node with constant parameters; None unless quantization reverses dequantization exactly."""
-    found = quantized(node)
-    if found is None or found.dtype not in INTEGERS or not found.is_constant or found.scale.static_shape == (0,):
+    found = None if node.attr("output_dtype", 0) or node.attr("precision", 0) else quantized(node)
+    if found is None or found.dtype not in INTEGERS or not found.is_constant:
         return None
-    own_type = found.zero_point is None or found.zero_point.dtype is found.dtype
-    return found if own_type and not any(node.attr(name, 0) for name in ("output_dtype", "precision")) else None
+    return found if found.zero_point is None or found.zero_point.dtype is found.dtype else None
 
 
 def _per_tensor(node: Node) -> Quantized | None:
