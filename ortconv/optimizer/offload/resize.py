@@ -100,10 +100,6 @@ def _nearest(node: Node) -> list[Array] | None:
     )
 
 
-def _same(a: list[Array] | None, b: list[Array] | None) -> bool:
-    return a is not None and b is not None and all(map(np.array_equal, a, b))
-
-
 @rule("ResizeToPlainResize", P("Resize", "x", ..., where=lambda node: node.opset >= 11))
 def plain_resize(m: Match) -> Replacement:
     """Resize with empty inputs, of some axes, or in coordinates that are here equal to plainer ones  ->  Resize in the plain form
@@ -133,7 +129,8 @@ def _plain_attributes(node: Node, shape: Sequence[int], out: Sequence[int]) -> d
     """The attributes without axes, and in plainer coordinates if these are equal."""
     attrs: dict[str, Attribute] = {k: v for k, v in node.attrs.items() if k != "axes"}
     if attribute(node, "mode") == "nearest":
-        if _same(_nearest(node), _sources(node, "asymmetric", "floor")):
+        own, plain = _nearest(node), _sources(node, "asymmetric", "floor")
+        if own is not None and plain is not None and all(map(np.array_equal, own, plain)):
             attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         return attrs
     halves = attribute(node, "coordinate_transformation_mode") == "pytorch_half_pixel"
