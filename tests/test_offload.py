@@ -118,6 +118,16 @@ def test_a_rewrite_may_need_another() -> None:
     assert ops(model.graph) == {"Relu": 2, "Unsqueeze": 1, "Slice": 2, "Conv": 2, "Concat": 1, "Squeeze": 1}
 
 
+@pytest.mark.parametrize("op", ["Sum", "Mean", "Max"])
+def test_thousands_of_operands(op: str) -> None:
+    count = 1500
+    steps = " ".join(f"x{i + 1} = Tanh(x{i})" for i in range(count))
+    operands = ", ".join(f"x{i + 1}" for i in range(count))
+    model, _ = maximized(f"g (float[2,2] x0) => (float[2,2] y) {{ {steps} y = {op}({operands}) }}")
+    pairs = sum(node.op == ("Max" if op == "Max" else "Add") for node in model.graph)
+    assert pairs == count - 1
+
+
 def test_new_nodes_have_names_of_their_own() -> None:
     source = parse("g (float[2,3,4] x) => (float y) { a = Relu(x) y = HardSwish(a) }", 14)
     model, _ = maximized(source)

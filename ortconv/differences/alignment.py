@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ortconv.differences.colors import Colors, Known, Palette, outer_values
 from ortconv.ir.graph import Graph, Node, Value
@@ -252,8 +252,7 @@ def _result(node: Node) -> Hashable:
     return next((v.name for v in node.present_outputs), node)
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """Conditions on neighbors of a pair for becoming a pair: equal keys and, with `unique`, no other neighbor with that key."""
 
     key: Callable[[Colors, Node], Hashable]

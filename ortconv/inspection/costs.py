@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 
 from ortconv.compare.footprint import peak
-from ortconv.ir.graph import Graph, Node
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.partition import cost
 from ortconv.partition.profile import DeviceProfile
@@ -51,13 +51,14 @@ def operator_rows(graph: Graph) -> list[OperatorRow]:
     rows = []
     for name, nodes in groups.items():
         sums = sum(map(cost.multiply_adds, costly[name])), sum(map(cost.touched, costly[name]))
-        rows.append(OperatorRow(name, len(nodes), _types(nodes), *sums, seconds[name] / total))
+        types = type_names(v for node in nodes for v in (*node.inputs, *node.outputs))
+        rows.append(OperatorRow(name, len(nodes), types, *sums, seconds[name] / total))
     return sorted(rows, key=lambda row: (-row.time_share, -row.count, row.operator))
 
 
-def _types(nodes: Sequence[Node]) -> list[str]:
-    values = (value for node in nodes for value in (*node.present_inputs, *node.present_outputs))
-    return sorted({value.dtype.name.lower() for value in values if value.dtype is not None})
+def type_names(values: Iterable[Value | None]) -> list[str]:
+    """The element types of values, in alphabetical order."""
+    return sorted({value.dtype.name.lower() for value in values if value is not None and value.dtype is not None})
 
 
 def _has_cost(node: Node) -> bool:

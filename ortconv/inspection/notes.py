@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
 
 from ortconv.inspection.quantization import ModelQuantization
 from ortconv.ir.graph import Graph, Value
@@ -121,16 +120,9 @@ def _largest(value: Value, total: int) -> Iterator[Note]:
 
 def _copies(found: list[Value]) -> int:
     """The bytes of dense constants that are copies of an earlier one."""
-    seen: set[tuple[object, ...]] = set()
-    copies = 0
-    for value in found:
-        const = value.const
-        if not isinstance(const, Tensor) or isinstance(const.data, tuple) or const.nbytes < 128:
-            continue
-        key = (const.dtype, const.shape, blake2b(const.data, digest_size=16).digest())
-        copies += const.nbytes if key in seen else 0
-        seen.add(key)
-    return copies
+    consts = [v.const for v in found if isinstance(v.const, Tensor) and not isinstance(v.const.data, tuple)]
+    sizes = [((c.dtype, c.shape, c.digest()), c.nbytes) for c in consts if c.nbytes >= 128]
+    return sum(size for _, size in sizes) - sum(dict(sizes).values())
 
 
 def _operators(graph: Graph) -> Iterator[Note]:

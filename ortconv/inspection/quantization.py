@@ -9,10 +9,11 @@ from typing import Literal
 
 import numpy as np
 
-from ortconv.ir.graph import Graph, Node, Value
+from ortconv.inspection.costs import type_names
+from ortconv.ir.graph import Graph, Node
 from ortconv.ir.operators import Trait, traits
-from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
+from ortconv.optimizer.quantizers import BYTES, LIMITS
 from ortconv.partition import Partitioning, Target, cost, partition
 from ortconv.partition.partitioner import node_name
 from ortconv.partition.units import groupable, units
@@ -27,7 +28,6 @@ STATIC = frozenset({"QGemm", "QAttention", "ConvInteger"})
 """Operators on quantized activations, in addition to those whose names begin with QLinear."""
 INTEGER = STATIC | DYNAMIC | {"MatMulInteger", "MatMulIntegerToFloat"}
 """Operators on quantized values, in addition to those whose names begin with QLinear."""
-BYTES = (DType.UINT8, DType.INT8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ def quantization(graph: Graph) -> ModelQuantization:
     return ModelQuantization(
         form,
         len(computing) - len(floats),
-        _types(activations),
-        _types(weights),
+        type_names(node.output(0) for node in activations),
+        type_names(node.input(0) for node in weights),
         per_channel,
         len(weights) - per_channel,
         next(iter(ranges), None),
@@ -145,20 +145,11 @@ def _quantizers(node: Node) -> list[Node]:
     return [n for v in node.present_outputs for n in v.consumers if n.op == "QuantizeLinear"]
 
 
-def _is_float(value: Value) -> bool:
-    return value.dtype is not None and value.dtype.is_float
-
-
 def _tensors(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
     """The DequantizeLinear nodes of constants, and the QuantizeLinear nodes of activations."""
     dequantizers = ((n, n.inputs[0]) for n in nodes if n.op == "DequantizeLinear")
     weights = [n for n, value in dequantizers if value is not None and value.const is not None]
     return weights, [n for n in nodes if n.op == "QuantizeLinear"]
-
-
-def _types(nodes: Sequence[Node]) -> list[str]:
-    values = (node.input(0) if node.op == "DequantizeLinear" else node.output(0) for node in nodes)
-    return sorted({v.dtype.name.lower() for v in values if v is not None and v.dtype is not None})
 
 
 def _scales(node: Node) -> int:
@@ -173,7 +164,7 @@ def _range(node: Node) -> Range | None:
     if scale is None or scale.size != 1 or dtype not in BYTES or (zero is None and node.input(2) is not None):
         return None
     unit, origin = float(scale.item()), 0 if zero is None else int(zero.item())
-    low, high = (0, 255) if dtype is DType.UINT8 else (-128, 127)
+    low, high = LIMITS[dtype]
     return Range(node_name(node), dtype.name.lower(), (low - origin) * unit, (high - origin) * unit)
 
 
@@ -246,7 +237,7 @@ def _missing(node: Node) -> Refused | None:
 def _faults(node: Node, before: Sequence[Node], after: Sequence[Node]) -> Iterator[Refused]:
     """The reasons why an operator between these quantizers is no group. The last one holds if no other does."""
     for value in node.present_inputs:
-        if _is_float(value) and value.producer not in before:
+        if value.dtype is not None and value.dtype.is_float and value.producer not in before:
             message = f"input '{value.name}' of {node.label} comes from no DequantizeLinear"
             yield Refused("missing-pair", message, "quantize that input, too")
     for made in (n.out for n in before):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from ortconv.ir.tensor import SparseTensor, Tensor
@@ -43,6 +44,10 @@ class Value:
     def is_used(self) -> bool:
         """True if a node reads this value, or the graph returns it."""
         return bool(self.uses) or self.is_output
+
+    def is_read_outside(self, nodes: Container[Node]) -> bool:
+        """True if the graph returns this value, or a node other than these reads it."""
+        return self.is_output or any(node not in nodes for node, _ in self.uses)
 
     @property
     def original(self) -> Value:

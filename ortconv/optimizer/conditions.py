@@ -1,4 +1,4 @@
-"""Facts about values and nodes that several rules need, and Clip in the form of the graph's operator set."""
+"""Facts about values and nodes that several rules need."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.graph import Floats, Ints, Node, Value
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.engine import New, NewInput
 
 T = TypeVar("T")
 
@@ -106,21 +105,25 @@ def rounded_sum(a: Array, b: Array, dtype: DType) -> Array | None:
         return None if round_together(a, b) else rounded(a + b, dtype)
 
 
-def wide(value: Value) -> Array:
-    """A constant's elements in float64."""
+def array_of(value: Value) -> Array:
+    """The elements of a value that must be constant."""
     const = value.constant
     assert const is not None
-    return const.numpy().astype(np.float64)
+    return const.numpy()
 
 
-def keeps_rank(value: Value, const: Value) -> bool:
-    """True if a constant, combined with a value, does not give the result more axes than the value has."""
-    return (const.rank or 0) <= (value.rank or 0)
+def wide(value: Value) -> Array:
+    """The same in float64."""
+    return array_of(value).astype(np.float64)
+
+
+def keeps_rank(value: Value, *constants: Value) -> bool:
+    """True if constants, combined with a value, do not give the result more axes than the value has."""
+    return all((const.rank or 0) <= (value.rank or 0) for const in constants)
 
 
 def per_channel(value: Value, rank: int, channels: int) -> Array | None:
-    """The elements of a constant that broadcasts along axis 1 of a tensor of this rank, one for each channel, in
-    float64.
+    """The elements of a constant that broadcasts along axis 1 of a tensor of this rank, one for each channel, in float64.
 
     None if it varies along another axis or would enlarge the tensor.
     """
@@ -231,28 +234,37 @@ def producer_of(value: Value | None, *ops: str) -> Node | None:
     return node if node is not None and node.op in ops and node.domain == "" else None
 
 
+def source_of(value: Value | None, *ops: str) -> Value | None:
+    """A value before the nodes of these operators, of the default domain, that led to it through their first inputs."""
+    while (node := producer_of(value, *ops)) is not None:
+        value = node.inputs[0]
+    return value
+
+
+def own_producer(value: Value | None, *ops: str) -> Node | None:
+    """The same as `producer_of`, but only if the value has one reader, as by `only_reader`."""
+    node = producer_of(value, *ops)
+    return node if value is not None and node is not None and only_reader(value) is not None else None
+
+
 def stated_ints(node: Node, name: str) -> tuple[int, ...] | None:
     """The integers of an attribute that is input 1 in later operator sets. () if absent; None if not constant."""
     return tuple(node.attr(name, ())) if name in node.attrs else optional_ints(node.input(1))
 
 
+def split_sizes(node: Node, whole: Dim) -> Sequence[int] | None:
+    """The sizes of the parts into which a Split divides an axis of this length; None if they are unknown."""
+    stated, count = stated_ints(node, "split"), len(node.outputs)
+    if stated or stated is None or not isinstance(whole, int):
+        return stated or None
+    each = -(-whole // count)
+    sizes = [min(each, whole - i * each) for i in range(count)]
+    return sizes if min(sizes) >= 0 else None
+
+
 def axes_of(node: Node) -> tuple[int, ...] | None:
     """The axes of a node. () if absent; None if not constant."""
     return stated_ints(node, "axes")
-
-
-def bound(number: float | int | None, dtype: DType) -> Array | None:
-    """A bound of a Clip as an array of this type, infinite if the type cannot represent it; None for an absent bound."""
-    with np.errstate(over="ignore"):
-        return None if number is None else np.array(number, dtype.numpy)
-
-
-def clip(x: NewInput, low: Array | None, high: Array | None, like: Node) -> New:
-    """Clip with constant bounds, which are attributes before opset 11."""
-    if like.parent.opset() >= 11:
-        return New("Clip", without_absent([x, low, high]), {}, like=like)
-    bounds = {"min": low, "max": high}
-    return New("Clip", [x], {name: float(value) for name, value in bounds.items() if value is not None}, like=like)
 
 
 def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
@@ -286,6 +298,14 @@ def is_nonnegative(value: Value) -> bool:
 def output_channels(weights: Tensor, node: Node) -> int:
     """The number of output channels of a Conv or ConvTranspose."""
     return weights.shape[0] if node.op == "Conv" else weights.shape[1] * node.attr("group", 1)
+
+
+def stated_scales(node: Node) -> list[float] | None:
+    """The scales that a Resize or Upsample states; None if they are computed, or if it states sizes instead."""
+    if "scales" in node.attrs:
+        return list(node.attr("scales", Floats()))
+    const = node.constant(2 if node.op == "Resize" and node.opset >= 11 else 1)
+    return None if const is None or not const.size else const.numpy().reshape(-1).tolist()
 
 
 def spatial_pads(node: Node, rank: int) -> tuple[int, ...] | None:

@@ -315,10 +315,8 @@ def _is_closed(m: Match) -> bool:
     """True if nothing outside the match uses an inner value that the rewrite would remove."""
     inside = {node for node, _ in m.nodes} | {m.root}
     for node, shared in m.nodes:
-        if shared:
-            continue
-        for value in node.outputs:
-            if value is not None and (value.is_output or any(user not in inside for user, _ in value.uses)):
+        for value in () if shared else node.outputs:
+            if value is not None and value.is_read_outside(inside):
                 return False
     return True
 

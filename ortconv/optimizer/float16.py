@@ -6,7 +6,6 @@ Inputs and outputs of the model, and of subgraphs, keep their types.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from ortconv.ir.schema import Formal, Schema, draws, schema_of
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.optimizer.cut import minimum_cut
+from ortconv.optimizer.tracking import producers
 
 LARGEST = 65504.0
 """The largest finite float16."""
@@ -47,8 +47,7 @@ class Slots(NamedTuple):
     outputs: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Narrowed:
+class Narrowed(NamedTuple):
     """Counts of a conversion: nodes in float16, Casts around the others, and bytes of constants before and after."""
 
     nodes: int
@@ -137,17 +136,14 @@ def _is_quantized(node: Node) -> bool:
     """True for a node that quantizes, dequantizes, or computes between two such nodes: a Cast would split the group."""
     if node.op in QUANTIZERS or traits(node).quantized or _reads_sums(node):
         return True
-    makers = (v.producer for v in node.present_inputs)
     readers = (user for v in node.present_outputs for user, _ in v.uses)
-    return any(n is not None and n.op in QUANTIZERS for n in (*makers, *readers))
+    return any(n.op in QUANTIZERS for n in (*producers([node]), *readers))
 
 
 def _reads_sums(node: Node) -> bool:
     """True if a node reads the sums of integer products, or the Cast of such sums."""
-    makers = [v.producer for v in node.present_inputs if v.producer is not None]
-    makers += [
-        v.producer for n in makers if n.is_op("Cast") and (v := n.inputs[0]) is not None and v.producer is not None
-    ]
+    makers = list(producers([node]))
+    makers += producers([n for n in makers if n.is_op("Cast")])
     return any(n.op in INTEGER_SUMS for n in makers)
 
 

@@ -60,7 +60,7 @@ def integers(graph: Graph, numbers: Sequence[Dim], near: Value, role: str = "con
     return graph.constant(Tensor.of(np.array(numbers, np.int64)), f"{near.name}_{role}")
 
 
-LISTS_BY_INPUT = {"ReduceMax": 18, "ReduceMean": 18, "Split": 13, "Squeeze": 13, "Unsqueeze": 13}
+LISTS_BY_INPUT = {"ReduceMax": 18, "ReduceMean": 18, "ReduceSum": 13, "Split": 13, "Squeeze": 13, "Unsqueeze": 13}
 """The opset from which on an operator has its list of axes, or of sizes, as input 1."""
 
 

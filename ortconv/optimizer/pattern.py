@@ -63,6 +63,11 @@ PatternInput = Union[str, C, P, EllipsisType, None]
 """The kinds of inputs in a pattern; None requires an absent input."""
 
 
+def with_factor(x: PatternInput, factor: C, name: str = "") -> tuple[P, P]:
+    """Patterns of x multiplied and divided by a constant."""
+    return P("Mul", x, factor, commutative=True, name=name), P("Div", x, factor, name=name)
+
+
 class Match:
     """The bindings of a pattern: `m.x` is a value, `m.node("conv")` a node, `m.tensor("w")` the content of a constant.
 

@@ -9,7 +9,7 @@ from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.schema import since_version
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import RESHAPES, constant_of, ints, spatial_pads
+from ortconv.optimizer.conditions import INT32_MAX, RESHAPES, spatial_pads, split_sizes
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import transpose_perm
@@ -128,7 +128,7 @@ def _resized(node: Node) -> Shape | None:
     if shape is None or since_version(node) < RESIZE_TO_SIZES or policy != "stretch":
         return None
     axes = [a % len(shape) for a in node.attr("axes", Ints(range(len(shape))))]
-    scales, sizes = constant_of(node.input(2)), elements(node.input(3))
+    scales, sizes = node.constant(2), elements(node.input(3))
     dims: list[Dim]
     if scales is not None and scales.size == len(axes):
         dims = [shape[a] if s == 1 else None for a, s in zip(axes, scales.numpy().reshape(-1).tolist())]
@@ -151,24 +151,20 @@ def _sliced(node: Node) -> Shape | None:
 
 
 def _part(dim: Dim, start: Element, end: Element, step: int) -> Dim:
-    """The length of range(dim)[start:end:step]."""
+    """The length of range(dim)[start:end:step]. An end of INT32_MAX or more is the end of the axis."""
     if isinstance(dim, int) and isinstance(start, int) and isinstance(end, int) and step > 0:
         return len(range(*slice(start, end, step).indices(dim)))
     if start != 0 or step != 1:
         return None
-    return dim if isinstance(end, int) and end >= UNLIMITED else at_most(_as_dim(end), dim)
+    return dim if isinstance(end, int) and end >= INT32_MAX else at_most(_as_dim(end), dim)
 
 
 def _parts(node: Node) -> Iterator[Shape]:
     """The shapes of the parts of a Split, if their sizes are known."""
-    shape, count, axis = _same(node), len(node.outputs), node.attr("axis", 0)
+    shape, axis = _same(node), node.attr("axis", 0)
     if shape is None or not -len(shape) <= axis < len(shape):
         return
-    whole = shape[axis]
-    sizes = node.attr("split", ints(node.input(1)))
-    if sizes is None and isinstance(whole, int) and whole % count == 0:
-        sizes = (whole // count,) * count
-    for size in sizes or ():
+    for size in split_sizes(node, shape[axis]) or ():
         dims = list(shape)
         dims[axis] = size
         yield tuple(dims)
@@ -176,9 +172,6 @@ def _parts(node: Node) -> Iterator[Shape]:
 
 RESIZE_TO_SIZES = 11
 """The version from which on Resize has sizes, and scales as its third input."""
-
-UNLIMITED = 2**31 - 1
-"""An end of a Slice of at least this value means the end of the axis."""
 
 
 _KEEPING = named(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE)

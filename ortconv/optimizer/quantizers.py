@@ -1,10 +1,19 @@
-"""The vocabulary of passes for quantized models: which nodes are quantizers, and their types and scales."""
+"""The vocabulary of passes for quantized models: quantizers, and the integers before and after them."""
 
 from __future__ import annotations
 
-from ortconv.ir.graph import Node, Value
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operators import MICROSOFT
+from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import array_of, constant_of
+from ortconv.optimizer.engine import New, NewInput, constant
+from ortconv.optimizer.pattern import P
 
 DOMAINS = ("", MICROSOFT)
 """Domains that have QuantizeLinear and DequantizeLinear."""
@@ -26,3 +35,128 @@ def is_quantizer(node: Node | None, op: str) -> bool:
 def is_single(value: Value | None) -> bool:
     """True for an absent parameter, or one with a single element for the whole tensor."""
     return value is None or value.static_shape in ((), (1,))
+
+
+LIMITS: dict[DType | None, tuple[int, int]] = {
+    DType.UINT8: (0, 255), DType.INT8: (-128, 127), DType.UINT16: (0, 65535), DType.INT16: (-32768, 32767),
+    DType.UINT4: (0, 15), DType.INT4: (-8, 7), DType.UINT2: (0, 3), DType.INT2: (-2, 1),
+}  # fmt: skip
+"""The smallest and largest integer of a type."""
+
+
+class Quantized(NamedTuple):
+    """Integers that represent (value - zero_point) * scale, in float32, with one scale or one for each index of `axis`."""
+
+    value: Value
+    scale: Value
+    zero_point: Value | None
+    axis: int
+
+    @property
+    def dtype(self) -> DType | None:
+        return self.value.dtype
+
+    @property
+    def zero(self) -> NewInput:
+        """The zero point; if it is absent, one is created for each scale."""
+        assert self.dtype is not None
+        return np.zeros(self.scale.static_shape or (), self.dtype.numpy) if self.zero_point is None else self.zero_point
+
+    @property
+    def is_per_tensor(self) -> bool:
+        return is_single(self.scale) and is_single(self.zero_point)
+
+    @property
+    def is_constant(self) -> bool:
+        """True if scale and zero point are constant."""
+        return self.scale.constant is not None and (self.zero_point is None or self.zero_point.constant is not None)
+
+    @property
+    def operand(self) -> list[NewInput]:
+        """Tensor, scale and zero point: the form in which integer operators read a tensor."""
+        return [self.value, *self.parameters]
+
+    @property
+    def parameters(self) -> list[NewInput]:
+        """Scale and zero point: the form in which integer operators read the parameters of their output."""
+        return [_without_axis(self.scale), _without_axis(self.zero)]
+
+
+def _without_axis(parameter: NewInput) -> NewInput:
+    """A constant of shape (1,) as a scalar, because not all integer operators support the former."""
+    content = parameter.constant if isinstance(parameter, Value) else parameter
+    if not isinstance(content, (Tensor, np.ndarray)) or content.shape != (1,):
+        return parameter
+    return (content.numpy() if isinstance(content, Tensor) else content).reshape(())
+
+
+def dequantized(value: Value | None, reader: Node) -> Quantized | None:
+    """The integers that a DequantizeLinear, of the reader's graph and provider, converts to this float32 value; else None."""
+    node = None if value is None else value.producer
+    if node is None or not is_quantizer(node, "DequantizeLinear"):
+        return None
+    if node.graph is not reader.graph or node.ep != reader.ep:
+        return None
+    return quantized(node)
+
+
+def quantizer(node: Node) -> Quantized | None:
+    """The integers that a QuantizeLinear of a float32 value returns; None for any other node."""
+    return quantized(node) if node.attr("precision", 0) in (0, DType.FLOAT) else None
+
+
+def quantized(node: Node) -> Quantized | None:
+    """The integers of a Q or DQ node whose reals are float32; None if constant scales are out of range, or for blocks."""
+    integers, reals = (node.out, node.input(0)) if node.op == "QuantizeLinear" else (node.input(0), node.out)
+    scale = node.input(1)
+    if integers is None or reals is None or scale is None or node.attr("block_size", 0):
+        return None
+    if scale.dtype is not DType.FLOAT or reals.dtype is not DType.FLOAT or integers.dtype is None:
+        return None
+    known = elements(scale)
+    if known is not None and not (known.size and known.min() > SMALLEST_SCALE and known.max() < LARGEST_SCALE):
+        return None
+    return Quantized(integers, scale, node.input(2), int(node.attr("axis", 1)))
+
+
+def elements(value: Value | None) -> Array | None:
+    """A constant's elements as a vector of float64; None if it is not constant."""
+    const = constant_of(value)
+    return None if const is None else const.numpy().reshape(-1).astype(np.float64)
+
+
+def zero_points(q: Quantized) -> Array | None:
+    """The constant zero points as a vector of float64, a single 0 if they are absent; None if they are computed."""
+    return np.zeros(1) if q.zero_point is None else elements(q.zero_point)
+
+
+def same_parameters(a: Quantized, b: Quantized) -> bool:
+    """True if both have the same type, and equal constants as scale and zero point of all elements."""
+    scale, other = elements(a.scale), elements(b.scale)
+    if scale is None or other is None or a.dtype is not b.dtype or not (a.is_per_tensor and b.is_per_tensor):
+        return False
+    zero, other_zero = zero_points(a), zero_points(b)
+    return zero is not None and other_zero is not None and (scale[0], zero[0]) == (other[0], other_zero[0])
+
+
+def is_signed_constant(q: Quantized) -> bool:
+    """True for an int8 constant with constant parameters per tensor."""
+    return q.value.constant is not None and q.dtype is DType.INT8 and q.is_constant and q.is_per_tensor
+
+
+def as_unsigned(q: Quantized, near: Node) -> Quantized:
+    """An int8 constant as uint8, with the same real values."""
+    zero = zero_points(q)
+    assert zero is not None
+    codes = (array_of(q.value).astype(np.int16) + 128).astype(np.uint8)
+    return q._replace(value=constant(near, codes), zero_point=constant(near, np.array(zero[0] + 128, np.uint8)))
+
+
+def quantize_patterns(*inner: P) -> tuple[P, ...]:
+    """Patterns of QuantizeLinear, in either domain, with one of the given patterns as input."""
+    return tuple(P("QuantizeLinear", p, "scale", "zero_point?", domain=d) for p in inner for d in DOMAINS)
+
+
+def microsoft(op: str, inputs: list[NewInput], like: Node, attrs: Mapping[str, Attribute] | None = None) -> New:
+    """A node of ONNX Runtime's own domain, with the name of the node that it replaces."""
+    return New(op, inputs, attrs or {}, domain=MICROSOFT, like=like)

@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
 from ortconv import __version__
-from ortconv.choices import LEVELS
+from ortconv.choices import LEVELS, natural
 from ortconv.errors import UsageError, nearest
 from ortconv.files import byte_count
 from ortconv.optimizer.engine import FOLD_LIMIT, Rule
@@ -185,33 +186,23 @@ def _is_part(p: AnyPass, whole: AnyPass) -> bool:
 
 
 class _Line(NamedTuple):
-    """A line of the text form that is not empty. `opens` is true if it ends in a colon."""
+    """A line of the text form that is not empty: a level, a setting, a pass, or a rule. `opens` is true if it ends in a colon."""
 
     number: int
     depth: int
-    content: str
+    name: str
     opens: bool
-
-
-class _ListedRule(NamedTuple):
-    number: int
-    name: str
-
-
-class _ListedPass(NamedTuple):
-    """A pass in the text form. Without `rules`, all of its rules run."""
-
-    number: int
-    name: str
-    rules: list[_ListedRule] | None
+    rules: list[_Line]
+    """The lines below a pass that opens. A pass that does not runs all of its rules."""
 
 
 def parse(text: str) -> Recipe:
     """Parse the text form of a recipe. Raises UsageError, with the line number, if it is invalid."""
     found: dict[str, int | str] = {}
-    stages: dict[str, list[_ListedPass]] = {}
+    stages: dict[str, list[_Line]] = {}
     stage = ""
-    for number, depth, name, opens in _lines(text):
+    for line in _lines(text):
+        number, depth, name, opens, _ = line
         if depth == 0 and opens:
             stage = _known(name, STAGES, number, "level")
             _once(name, stages, number)
@@ -223,11 +214,11 @@ def parse(text: str) -> Recipe:
         elif not stage:
             raise _error(number, f"'{name}' stands in no level", "begin with basic:, extended: or layout:")
         elif depth == 1:
-            stages[stage].append(_ListedPass(number, name, [] if opens else None))
-        elif opens or not stages[stage] or (rules := stages[stage][-1].rules) is None:
+            stages[stage].append(line)
+        elif opens or not stages[stage] or not stages[stage][-1].opens:
             raise _error(number, f"rule '{name}' stands in no pass", "a pass with rules ends in a colon")
         else:
-            rules.append(_ListedRule(number, name))
+            stages[stage][-1].rules.append(line)
     level = str(found.get("level", "all"))
     chosen = {stage: _chosen(stage, passes, level) for stage, passes in stages.items()}
     stop = found.get("stop-after")
@@ -241,28 +232,28 @@ def _lines(text: str) -> Iterator[_Line]:
             indent = len(content) - len(content.lstrip(" "))
             if "\t" in content or indent not in (0, 2, 4):
                 raise _error(number, "lines are indented by 0, 2 or 4 spaces")
-            yield _Line(number, indent // 2, content.strip().removesuffix(":"), content.endswith(":"))
+            yield _Line(number, indent // 2, content.strip().removesuffix(":"), content.endswith(":"), [])
 
 
-def _chosen(stage: str, listed: Sequence[_ListedPass], level: str) -> tuple[AnyPass, ...]:
+def _chosen(stage: str, listed: Sequence[_Line], level: str) -> tuple[AnyPass, ...]:
     if listed and stage not in stages_of(level):
         raise _error(listed[0].number, f"level {level} has no passes of level {stage}", f"write level {stage}, or all")
-    known, chosen, taken = _known_passes(stage), [], set[str]()
-    for number, name, rules in listed:
-        p = known[_known(name, known, number, f"pass of level {stage}")]
-        if name in taken:
-            raise _error(number, f"'{name}' stands here twice")
-        taken.add(name)
-        chosen.append(p if rules is None else _with_rules(p, number, name, rules))
-    return tuple(chosen)
+    known = _known_passes(stage)
+    chosen: dict[str, AnyPass] = {}
+    for line in listed:
+        p = known[_known(line.name, known, line.number, f"pass of level {stage}")]
+        _once(line.name, chosen, line.number)
+        chosen[line.name] = _with_rules(p, line) if line.opens else p
+    return tuple(chosen.values())
 
 
-def _with_rules(p: AnyPass, number: int, name: str, listed: Sequence[_ListedRule]) -> AnyPass:
-    if not listed or not isinstance(p, RulePass):
-        raise _error(number, f"no rule follows '{name}:'", "leave out the line, or the colon to run all of it")
+def _with_rules(p: AnyPass, listed: _Line) -> AnyPass:
+    if not listed.rules or not isinstance(p, RulePass):
+        hint = "leave out the line, or the colon to run all of it"
+        raise _error(listed.number, f"no rule follows '{listed.name}:'", hint)
     runs, rules = _runs(p), []
-    for line, label in listed:
-        rules += runs[_known(label, runs, line, f"rule of {name}")]
+    for line in listed.rules:
+        rules += runs[_known(line.name, runs, line.number, f"rule of {listed.name}")]
     return p if tuple(rules) == p.rules else RulePass(p.name, rules)
 
 
@@ -295,16 +286,11 @@ def _setting(key: str, value: str, number: int) -> int | str:
             hint = "delete the line to run it with this version all the same"
             raise _error(number, f"written by ortconv {value}, this is {__version__}", hint)
         return value
-    try:
-        return byte_count(value) if key == "fold-limit" else _natural(value)
-    except ValueError:
-        raise _error(number, f"{key} takes a number, got '{value}'") from None
-
-
-def _natural(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError(text)
-    return int(text)
+    with suppress(ValueError):
+        count = byte_count(value) if key == "fold-limit" else natural(value)
+        if count is not None:
+            return count
+    raise _error(number, f"{key} takes a number, got '{value}'")
 
 
 def _known(name: str, names: Iterable[str], number: int, what: str) -> str:

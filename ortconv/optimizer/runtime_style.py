@@ -16,14 +16,13 @@ from ortconv.ir.kernels import first_release_of_action
 from ortconv.ir.model import NODES_MADE, Arity, Model, SavedFusion
 from ortconv.ir.schema import schema
 from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import Shape
 from ortconv.optimizer.engine import Context, New, NewInput, Out, Replacement, Rule, apply, find
 from ortconv.optimizer.extended import fuse_conv
 from ortconv.optimizer.extended.qdq import drop, elementwise, nbits, product
 from ortconv.optimizer.levels import AnyPass, run_passes
 from ortconv.optimizer.passes import RulePass, by_root
 from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.quantizers import OPS, is_quantizer
+from ortconv.optimizer.quantizers import OPS, is_quantizer, quantized
 from ortconv.optimizer.recipe import Recipe, names_of
 
 QDQ = "QDQSelectorActionTransformer"
@@ -127,8 +126,7 @@ def _saved_by(recipe: Recipe) -> set[str]:
 
 
 def save_fusions(model: Model, recipe: Recipe, context: Context) -> None:
-    """Record the fusions of a model and all its subgraphs, and replace those recorded before. Below extended, there are
-    none.
+    """Record the fusions of a model and all its subgraphs, and replace those recorded before. Below extended, there are none.
 
     The graph is unchanged, except that DequantizeLinear and QuantizeLinear nodes get an explicit zero point if
     onnxruntime uses it.
@@ -265,11 +263,7 @@ def _operator_id(new: New, graph: Graph) -> str:
 
 def _state_zero_point(node: Node) -> None:
     """Add an explicit zero point of 0 to a node without one, for each scale."""
-    scale = node.inputs[1]
-    integers = node.inputs[0] if node.op == "DequantizeLinear" else node.out
-    assert scale is not None
-    assert integers is not None
-    assert integers.dtype is not None
-    shape: Shape = scale.static_shape or ()
-    zero = Tensor.of(np.zeros(shape, integers.dtype.numpy), integers.dtype)
+    found = quantized(node)
+    assert found is not None
+    zero = Tensor.of(np.asarray(found.zero), found.dtype)
     node.parent.set_input(node, 2, node.parent.constant(zero, f"{node.out.name}_zero_point"))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import axes_of, ints, optional_ints
+from ortconv.optimizer.conditions import axes_of, ints, optional_ints, producer_of
 from ortconv.optimizer.symbols import is_anonymous, is_vague, minus, plus, quotient, times
 
 
@@ -112,8 +112,8 @@ def _gather(node: Node, look: Look) -> Elements:
 
 def _unranked(shape: Value | None) -> Value | None:
     """The value of unknown rank whose whole shape this is; None if there is none."""
-    node = None if shape is None else shape.producer
-    x = node.inputs[0] if node is not None and node.is_op("Shape") and not node.attrs else None
+    node = producer_of(shape, "Shape")
+    x = None if node is None or node.attrs else node.inputs[0]
     return x if x is not None and x.rank is None else None
 
 
@@ -218,8 +218,8 @@ def _combine(op: str, a: Element, b: Element) -> Element:
 
 def _where(node: Node, look: Look) -> Elements:
     condition, *values = node.inputs
-    test = None if condition is None else condition.producer
-    if test is None or not test.is_op("Equal"):
+    test = producer_of(condition, "Equal")
+    if test is None:
         return None
     cases = _side_by_side([look(v) for v in (*test.inputs, *values)])
     return None if cases is None else tuple(_chosen(*case) for case in cases)

@@ -157,11 +157,13 @@ def _hinted(verdict: Verdict) -> Verdict:
 def _make_unsigned(graph: Graph, target: Target, context: Context) -> None:
     """Change int8 activations to uint8 if the target then refuses fewer nodes."""
     before = len(_refused(Grouping(graph, target)))
-    edits = unsigned.shift(graph) if before and not context.exhausted else []
-    if edits and len(_refused(Grouping(graph, target))) < before:
-        unsigned.trace_edits(edits, context)
+    if not before or context.exhausted:
+        return
+    done = unsigned.shift(graph)
+    if done.types and len(_refused(Grouping(graph, target))) < before:
+        unsigned.trace_shift(done, context)
     else:
-        unsigned.undo(edits)
+        unsigned.undo(done)
 
 
 def _refused(work: Grouping) -> list[Node]:

@@ -15,6 +15,7 @@ from ortconv.ir.nesting import with_owners
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.onnxio.infer import infer_missing
+from ortconv.optimizer.conditions import without_absent
 
 Edit = Callable[[Model], bool]
 """An edit with all its arguments but the model."""
@@ -37,7 +38,7 @@ def keep_nodes(model: Model, kept: Collection[int], values: Values, *, constants
         return False
     _return_what_is_left(graph, removed)
     outermost = [node for node in removed if not any(n in removed for n in with_owners(node) if n is not node)]
-    read = [v for node in outermost for v in node.present_outputs if not _is_unread(v, removed)]
+    read = [v for node in outermost for v in node.present_outputs if v.is_read_outside(removed)]
     instead = [_replacement(graph, value, values, constants=constants) for value in read]
     if None in instead:
         return False
@@ -68,11 +69,7 @@ def _return_what_is_left(graph: Graph, removed: Collection[Node]) -> None:
     """Let the graph return its former outputs that still exist, and the values that only removed nodes read."""
     outputs = [v for v in graph.outputs if v.producer is not None and v.producer not in removed]
     made = (v for node in graph if node not in removed for v in node.present_outputs)
-    graph.set_outputs([*outputs, *(v for v in made if v.uses and _is_unread(v, removed))])
-
-
-def _is_unread(value: Value, removed: Collection[Node]) -> bool:
-    return not value.is_output and all(reader in removed for reader, _ in value.uses)
+    graph.set_outputs([*outputs, *(v for v in made if v.uses and not v.is_read_outside(removed))])
 
 
 def _replacement(main: Graph, value: Value, values: Values, *, constants: bool) -> Value | None:
@@ -156,9 +153,7 @@ def drop_input(model: Model, place: int, slot: int) -> bool:
     if node.input(slot) is None:
         return False
     inputs = [None if i == slot else v for i, v in enumerate(node.inputs)]
-    while inputs and inputs[-1] is None:
-        inputs.pop()
-    node.parent.set_inputs(node, inputs)
+    node.parent.set_inputs(node, without_absent(inputs))
     return True
 
 

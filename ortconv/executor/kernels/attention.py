@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.errors import GraphError
+from ortconv.errors import GraphError, UnsupportedError
 from ortconv.executor.algorithms.attention import (
     Masking,
     attend,
@@ -256,6 +256,11 @@ def group_query_attention(
     position_ids: Array | None = None,
     attention_bias: Array | None = None,
     head_sink: Array | None = None,
+    k_scale: Array | None = None,
+    v_scale: Array | None = None,
+    q_norm_weight: Array | None = None,
+    k_norm_weight: Array | None = None,
+    query_seqlens: Array | None = None,
     *,
     num_heads: int,
     kv_num_heads: int,
@@ -264,39 +269,59 @@ def group_query_attention(
     local_window_size: int = -1,
     rotary_interleaved: int = 0,
     scale: float = 0.0,
+    sliding_window_cache: int = 0,
     smooth_softmax: int = -1,
     softcap: float = 0.0,
 ) -> Any:
-    """Several query heads share each key and value head. The caches of keys and values hold sequences of several lengths."""
+    """Several query heads share each key and value head. The caches hold the positions before the query, or with
+    `sliding_window_cache` the last ones of them. `query_seqlens` is the number of tokens in each query; the others are padding.
+    """
+    if any(x is not None for x in (k_scale, v_scale, q_norm_weight, k_norm_weight)):
+        raise UnsupportedError("GroupQueryAttention with quantized caches or norms has no numpy kernel")
     q, k, v = _heads(query, key, value, num_heads, kv_num_heads)
     length = q.shape[2]
     totals = seqlens_k.reshape(-1).astype(np.int64) + 1
-    before = np.maximum(totals - length, 0)
+    before = totals - (np.minimum(totals, length) if query_seqlens is None else query_seqlens.reshape(-1))
     if do_rotary:
         if cos_cache is None or sin_cache is None:
             raise GraphError("GroupQueryAttention with do_rotary needs cos_cache and sin_cache")
         places = before[:, None] + np.arange(length)
         if position_ids is not None:
-            first = int(total_sequence_length.reshape(-1)[0]) == length
+            first = query_seqlens is None and int(total_sequence_length.reshape(-1)[0]) == length
             places = position_ids.reshape(-1)[0] + np.arange(length) + 0 * places if first else position_ids
+        places = np.minimum(places, len(cos_cache) - 1)  # those of padding may lie beyond
         cos, sin = widen(cos_cache)[places], widen(sin_cache)[places]
         q, k = (rotated(x, cos, sin, rotary_interleaved) for x in (q, k))
-    capacity = max(int(total_sequence_length.reshape(-1)[0]), 0 if past_key is None else past_key.shape[2])
-    keys, values = (_appended(p, x, before, capacity) for p, x in ((past_key, k), (past_value, v)))
-    y = np.empty((*q.shape[:3], v.shape[3]), np.float32)
-    group, window = num_heads // kv_num_heads, max(local_window_size, 0)
-    for b, total in enumerate(totals):
-        seen = visible(length, int(total), int(before[b]), window - 1, 0 if causal else -1)
-        shared_k, shared_v = (np.repeat(x[b, :, :total], group, axis=0) for x in (keys, values))
+    window, capacity = max(local_window_size, 0), 0 if past_key is None else past_key.shape[2]
+    if not sliding_window_cache:
+        capacity = max(int(total_sequence_length.reshape(-1)[0]), capacity)
+    past = [
+        np.zeros((*x.shape[:2], 0, x.shape[3])) if p is None else widen(p) for p, x in ((past_key, k), (past_value, v))
+    ]
+    present = [np.zeros((*x.shape[:2], capacity, x.shape[3]), np.float32) for x in (k, v)]
+    y = np.zeros((*q.shape[:3], v.shape[3]), np.float32)
+    for b, (total, old) in enumerate(zip(totals.tolist(), before.tolist())):
+        start, end = (_evicted(n, capacity, window) if sliding_window_cache else 0 for n in (old, total))
+        held = [np.concatenate([p[b, :, : old - start], x[b]], axis=1) for p, x in zip(past, (k, v))]
+        for cache, rows in zip(present, held):
+            kept = rows[:, end - start :][:, :capacity]
+            cache[b, :, : kept.shape[1]] = kept
+        seen = visible(length, total, old, window - 1, 0 if causal else -1)[:, start:]
+        shared_k, shared_v = (np.repeat(x[:, : total - start], num_heads // kv_num_heads, axis=0) for x in held)
         scores = np.matmul(q[b] * np.float32(scale or 1 / np.sqrt(q.shape[3])), shared_k.swapaxes(-1, -2))
         if softcap:
             scores = np.tanh(scores / np.float32(softcap)) * np.float32(softcap)
         if attention_bias is not None:
-            scores += widen(attention_bias)[b % attention_bias.shape[0], :, :, :total]
+            scores += widen(attention_bias)[b % attention_bias.shape[0], :, :, start:total]
         scores[:, ~seen] = -np.inf
         y[b] = np.matmul(_weights(scores, head_sink, smooth_softmax == 1), shared_v)
-    present = (merge_heads(y), keys, values)
-    return tuple(x.astype(query.dtype, copy=False) for x in present)
+    return tuple(x.astype(query.dtype, copy=False) for x in (merge_heads(y), *present))
+
+
+def _evicted(count: int, capacity: int, window: int) -> int:
+    """The number of tokens that a cache for a window no longer holds. Room for `capacity - window + 1` is made at once."""
+    room = capacity - window + 1
+    return max(0, -(-(count - capacity) // room)) * room
 
 
 def _heads(query: Array, key: Array | None, value: Array | None, heads: int, shared: int) -> Sequence[Array]:
@@ -305,17 +330,6 @@ def _heads(query: Array, key: Array | None, value: Array | None, heads: int, sha
         size = query.shape[2] // (heads + 2 * shared)
         query, key, value = np.split(query, [heads * size, (heads + shared) * size], axis=2)
     return [widen(split_heads(x, n)) for x, n in ((query, heads), (key, shared), (value, shared))]
-
-
-def _appended(past: Array | None, x: Array, before: Array, capacity: int) -> Array:
-    """The cache with the new tokens after the past ones of each batch entry, then zeros."""
-    batch, heads, length, size = x.shape
-    cache = np.zeros((batch, heads, capacity, size), np.float32)
-    for b, start in enumerate(before):
-        if past is not None:
-            cache[b, :, :start] = past[b, :, :start]
-        cache[b, :, start : start + length] = x[b, :, : capacity - start]
-    return cache
 
 
 def _weights(scores: Array, sink: Array | None, smooth: bool) -> Array:

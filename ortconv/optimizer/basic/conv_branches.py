@@ -45,10 +45,7 @@ def _moves_alike(conv: Node, other: Node, kernel: tuple[int, ...]) -> bool:
 
 @rule("ConvBranchFusion", P("Add", _CONV, BATCH_NORM, commutative=True), P("Add", _CONV, "x", commutative=True))
 def merge_skip(m: Match) -> Replacement:
-    """Conv(x, w, b) + BatchNormalization(x)  ->  Conv(x, w', b'); also Conv(x, w, b) + x
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Conv(x, w, b) + BatchNormalization(x)  ->  Conv(x, w', b'); also Conv(x, w, b) + x"""
     if not _is_convolution(m):
         return None
     conv, shape = m.node("conv"), m.tensor("w").shape

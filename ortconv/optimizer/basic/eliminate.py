@@ -14,18 +14,20 @@ from ortconv.optimizer.conditions import (
     FLOATS,
     INT32_MAX,
     RESHAPES,
-    bound,
     broadcasts_into,
-    clip,
     clip_range,
     constant_of,
     equal_shapes,
     ints,
     is_filled_with,
+    producer_of,
     scalar,
+    source_of,
+    without_absent,
 )
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.permutation import identity, transpose_perm
 from ortconv.optimizer.shapes import AxisSlice, Element, axis_slices, dim_of, elements
 
 
@@ -85,10 +87,8 @@ def list_slice_bounds(m: Match) -> Replacement:
 
 def _negated(value: Value | None) -> tuple[Element, ...] | None:
     """The elements of an integer value before they are negated; None for one that is not."""
-    node = None if value is None else value.producer
-    while node is not None and node.op in RESHAPES and node.domain == "" and node.inputs[0] is not None:
-        node = node.inputs[0].producer
-    return elements(node.inputs[0]) if node is not None and node.is_op("Neg") else None
+    negation = producer_of(source_of(value, *RESHAPES), "Neg")
+    return None if negation is None else elements(negation.inputs[0])
 
 
 @rule("EliminateDropout", P("Dropout", "x", ...))
@@ -208,8 +208,8 @@ def eliminate_trivial(m: Match) -> Replacement:
     """
     node, x = m.root, m.x
     if node.op == "Transpose":
-        perm = node.attr("perm", Ints(reversed(range(2 if x.rank is None else x.rank))))
-        trivial = tuple(perm) == tuple(range(len(perm)))
+        perm = transpose_perm(node)
+        trivial = perm is not None and perm == identity(len(perm))
     elif node.op == "Pad":
         pads = ints(m.repeats) if m.graph.opset() >= 11 else tuple(node.attr("pads", Ints()))
         trivial = pads is not None and not any(pads)
@@ -272,9 +272,13 @@ def fuse_relu_clip(m: Match) -> Replacement:
     if m.graph.opset() < 11 and dtype not in FLOATS:
         return None
     greatest = _greatest(dtype)
-    low_bound = bound(None if low == -greatest else low, dtype)
-    high_bound = bound(None if high == greatest else high, dtype)
-    return clip(m.x, low_bound, high_bound, m.root)
+    with np.errstate(over="ignore"):
+        pairs = ((low, -greatest), (high, greatest))
+        bounds = [None if b == absent else np.array(b, dtype.numpy) for b, absent in pairs]
+    if m.graph.opset() >= 11:
+        return New("Clip", without_absent([m.x, *bounds]), {}, like=m.root)
+    named = zip(("min", "max"), bounds)
+    return New("Clip", [m.x], {name: float(b) for name, b in named if b is not None}, like=m.root)
 
 
 @rule("NotWhereFusion", P("Where", P("Not", "c", name="negation", shared=True), "a", "b"))
@@ -289,8 +293,7 @@ def fuse_not_where(m: Match) -> Replacement:
     return New("Where", [m.c, m.b, m.a], {}, like=m.root)
 
 
-_KEY_TYPES = {"int64s": int, "strings": str, "floats": float}
-_DEFAULTS = {"int64s": "default_int64", "strings": "default_string", "floats": "default_float"}
+_LISTS: dict[str, Any] = {"int64s": Ints, "strings": Strings, "floats": Floats}
 
 
 class _LabelMap(NamedTuple):
@@ -304,23 +307,23 @@ class _LabelMap(NamedTuple):
 
 def _label_map(node: Node) -> _LabelMap | None:
     """The map of a LabelEncoder whose keys and values are lists."""
-    keys, values = ([k for k in _KEY_TYPES if f"{role}_{k}" in node.attrs] for role in ("keys", "values"))
+    keys, values = ([k for k in _LISTS if f"{role}_{k}" in node.attrs] for role in ("keys", "values"))
     if len(keys) != 1 or len(values) != 1 or any(k.endswith("_tensor") for k in node.attrs):
         return None
-    pairs: list[tuple[Any, Any]] = list(
-        zip(node.attr(f"keys_{keys[0]}", ()), node.attr(f"values_{values[0]}", ()), strict=False)
-    )
-    mapping = dict(pairs)
-    if len(mapping) != len(pairs) or any(map(_is_nan, mapping)):
+    given: list[Any] = list(node.attr(f"keys_{keys[0]}", ()))
+    mapping = dict(zip(given, node.attr(f"values_{values[0]}", ()), strict=False))
+    if len(mapping) != len(given) or any(map(_is_nan, mapping)):
         return None
-    return _LabelMap(keys[0], values[0], mapping, attribute(node, _DEFAULTS[values[0]]))
+    return _LabelMap(keys[0], values[0], mapping, attribute(node, _default(values[0])))
+
+
+def _default(values: str) -> str:
+    """The name of the attribute with the value for other keys."""
+    return f"default_{values.removesuffix('s')}"
 
 
 def _is_nan(value: object) -> bool:
     return isinstance(value, float) and math.isnan(value)
-
-
-_LISTS: dict[str, Any] = {"int64s": Ints, "strings": Strings, "floats": Floats}
 
 
 _ML = "ai.onnx.ml"
@@ -338,12 +341,11 @@ def fuse_label_encoders(m: Match) -> Replacement:
         return None
     if any(map(_is_nan, (first.default, *first.mapping.values()))):
         return None
+    values = [second.mapping.get(v, second.default) for v in (*first.mapping.values(), first.default)]
     attrs: dict[str, Attribute] = {
         f"keys_{first.keys}": _LISTS[first.keys](first.mapping),
-        f"values_{second.values}": _LISTS[second.values](
-            second.mapping.get(v, second.default) for v in first.mapping.values()
-        ),
-        _DEFAULTS[second.values]: second.mapping.get(first.default, second.default),
+        f"values_{second.values}": _LISTS[second.values](values[:-1]),
+        _default(second.values): values[-1],
     }
     return New("LabelEncoder", [m.x], attrs, domain=_ML, like=m.root)
 

@@ -1,5 +1,4 @@
-"""Constant folding: nodes with constant results, shapes known in full or in part, and branches with constant
-conditions.
+"""Constant folding: nodes with constant results, shapes known in full or in part, and branches with constant conditions.
 
 A single walk in topological order propagates new constants and their types.
 """

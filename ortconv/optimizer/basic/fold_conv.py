@@ -18,6 +18,7 @@ from ortconv.optimizer.conditions import (
     LARGE,
     output_channels,
     per_channel,
+    producer_of,
     round_together,
     rounded,
     same_dim,
@@ -25,7 +26,7 @@ from ortconv.optimizer.conditions import (
     wide,
 )
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.pattern import C, Match, P, with_factor
 
 
 class Affine(NamedTuple):
@@ -67,14 +68,11 @@ def scaled_weights(weights: Value, scale: Array, node: Node) -> Array:
     w = wide(weights)
     if node.op == "Conv":
         return w * scale.reshape(-1, *[1] * (w.ndim - 1))
-    group = node.attr("group", 1)
-    by_group = w.reshape(group, -1, *w.shape[1:])  # (group, in / group, out / group, ...)
-    result: Array = (by_group * scale.reshape(group, 1, -1, *[1] * (w.ndim - 2))).reshape(w.shape)
-    return result
+    return by_second_axis(w, scale, node.attr("group", 1))
 
 
-def by_input(weights: Array, scale: Array, group: int) -> Array:
-    """The weights of a Conv with each input channel multiplied by `scale`."""
+def by_second_axis(weights: Array, scale: Array, group: int) -> Array:
+    """The weights with each input channel of a Conv, or each output channel of a ConvTranspose, multiplied by `scale`."""
     grouped = weights.reshape(group, -1, *weights.shape[1:])
     result: Array = (grouped * scale.reshape(group, 1, -1, *[1] * (weights.ndim - 2))).reshape(weights.shape)
     return result
@@ -125,7 +123,7 @@ def fold_conv_add(m: Match) -> Replacement:
     return _fold_arithmetic(m)
 
 
-@rule("ConvMulFusion", P("Mul", _CONV, C("k"), commutative=True), P("Div", _CONV, C("k")))
+@rule("ConvMulFusion", *with_factor(_CONV, C("k")))
 def fold_conv_mul(m: Match) -> Replacement:
     """Conv(x, w, b) * k  ->  Conv(x, w * k, b * k); also / k
 
@@ -152,7 +150,7 @@ def _affine(m: Match) -> Affine | None:
 _ACTIVATED = P(("Relu", "LeakyRelu"), _CONV, name="activation")
 
 
-@rule("ConvMulFusion", P("Mul", _ACTIVATED, C("k"), commutative=True), P("Div", _ACTIVATED, C("k")))
+@rule("ConvMulFusion", *with_factor(_ACTIVATED, C("k")))
 def fold_activated_mul(m: Match) -> Replacement:
     """Relu(Conv(x, w, b)) * k  ->  Relu(Conv(x, w * k, b * k)), for positive constants; also / k
 
@@ -194,8 +192,8 @@ def fold_batch_norm_conv(m: Match) -> Replacement:
     if np.any(affine.shift) and (pads is None or any(pads)):
         return None
     with np.errstate(all="ignore"):
-        shift = by_input(w, affine.shift, group).reshape(w.shape[0], -1).sum(axis=1)
-        return with_weights(m, by_input(w, affine.scale, group), shift if m.b is None else wide(m.b) + shift)
+        shift = by_second_axis(w, affine.shift, group).reshape(w.shape[0], -1).sum(axis=1)
+        return with_weights(m, by_second_axis(w, affine.scale, group), shift if m.b is None else wide(m.b) + shift)
 
 
 _GATES = ("Clip", "Erf", "Tanh")
@@ -205,19 +203,16 @@ _LONGEST_GATE = 4
 
 def _is_gated(value: Value) -> bool:
     """True for x * gate(x) that a constant factor completes to a Gelu or HardSwish: x * (1 + Erf(x / k)), x * Clip(x + 3, 0, 6)."""
-    product = value.producer
-    if product is None or not product.is_op("Mul"):
-        return False
-    a, b = product.inputs
-    return _is_gate(a, b) or _is_gate(b, a)
+    product = producer_of(value, "Mul")
+    return product is not None and any(_is_gate(a, b) for a, b in (product.inputs, product.inputs[::-1]))
 
 
 def _is_gate(gate: Value | None, x: Value | None) -> bool:
     """True for a value computed from x by a gate, with constants before and after it."""
     passed = False
     for _ in range(_LONGEST_GATE):
-        node = None if gate is None else gate.producer
-        if node is None or node.op not in _WITH_CONSTANTS:
+        node = producer_of(gate, *_WITH_CONSTANTS)
+        if node is None:
             return False
         passed = passed or node.op in _GATES
         if passed and x in node.inputs:
@@ -226,10 +221,10 @@ def _is_gate(gate: Value | None, x: Value | None) -> bool:
     return False
 
 
-_SCALED = P("Mul", "x", C("k"), commutative=True, name="scaling"), P("Div", "x", C("k"), name="scaling")
+_SCALED = with_factor("x", C("k"), name="scaling")
 
 
-@rule("MulConvFusion", *(P("Conv", scaled, C("w"), C("b", optional=True)) for scaled in _SCALED))
+@rule("MulConvFusion", *(P("Conv", x, C("w"), C("b", optional=True)) for x in _SCALED))
 def fold_mul_conv(m: Match) -> Replacement:
     """Conv(x * k, w, b)  ->  Conv(x, w', b), unless k belongs to an activation; also x / k
 
@@ -246,7 +241,7 @@ def fold_mul_conv(m: Match) -> Replacement:
     if k is None or (m.tensor("k").size > 1 and not same_dim(m.x.dim(1), channels)):
         return None
     with np.errstate(all="ignore"):
-        scaled = rounded(by_input(w, 1 / k if m.node("scaling").op == "Div" else k, group), dtype)
+        scaled = rounded(by_second_axis(w, 1 / k if m.node("scaling").op == "Div" else k, group), dtype)
     return None if scaled is None else New("Conv", [m.x, scaled, *conv.inputs[2:]], like=conv)
 
 

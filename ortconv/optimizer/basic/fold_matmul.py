@@ -8,7 +8,6 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import Shape
 from ortconv.optimizer.basic.fold_conv import BATCH_NORM, PARAMETERS, Affine, batch_norm
 from ortconv.optimizer.conditions import (
     FLOATS,
@@ -24,6 +23,8 @@ from ortconv.optimizer.conditions import (
 from ortconv.optimizer.engine import Context, New, NewInput, Replacement, apply, rule
 from ortconv.optimizer.passes import FunctionPass, RulePass, passes
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.permutation import transpose_perm
+from ortconv.optimizer.symbols import quotient
 
 
 @rule("GemmSumFusion", P(("Sum", "Add"), P("Gemm", "a", "b", "c?", name="gemm"), "k", commutative=True))
@@ -37,8 +38,7 @@ def fuse_gemm_sum(m: Match) -> Replacement:
     if k is gemm.out or gemm.out.rank != 2 or not broadcasts_into(k.shape, gemm.out.shape):
         return None
     bias = k if m.c is None or gemm.attr("beta", 1.0) == 0 else _total(m.c, gemm.attr("beta", 1.0), k)
-    attrs: dict[str, Attribute] = {**gemm.attrs, "beta": 1.0}
-    return None if bias is None else New("Gemm", [m.a, m.b, bias], attrs, like=gemm)
+    return None if bias is None else New("Gemm", [m.a, m.b, bias], {**gemm.attrs, "beta": 1.0}, like=gemm)
 
 
 def _total(c: Value, beta: float, k: Value) -> Array | None:
@@ -50,7 +50,11 @@ def _total(c: Value, beta: float, k: Value) -> Array | None:
     return total if total is not None and total.size <= max(c.constant.size, k.constant.size) else None
 
 
-_TRANSPOSE = P("Transpose", "t", where=lambda node: tuple(node.attr("perm", Ints((1, 0)))) == (1, 0))
+def _flipped(node: Node, flag: str) -> int:
+    return int(not node.attr(flag, 0))
+
+
+_TRANSPOSE = P("Transpose", "t", where=lambda node: node.attr("perm", Ints((1, 0))) == (1, 0))
 
 
 @rule("GemmTransposeFusion", P("Gemm", _TRANSPOSE, "b", "c?"), P("Gemm", "a", _TRANSPOSE, "c?"))
@@ -60,22 +64,17 @@ def fuse_transposed_operand(m: Match) -> Replacement:
     Counterpart: GemmTransposeFusion
     """
     flag, operands = ("transA", (m.t, m.b)) if "b" in m.bound else ("transB", (m.a, m.t))
-    attrs: dict[str, Attribute] = {**m.root.attrs, flag: int(not m.root.attr(flag, 0))}
-    return New("Gemm", [*operands, *m.values("c")], attrs, like=m.root)
+    return New("Gemm", [*operands, *m.values("c")], {**m.root.attrs, flag: _flipped(m.root, flag)}, like=m.root)
 
 
 @rule("GemmTransposeFusion", P("Transpose", P("Gemm", "a", "b", name="gemm")))
 def fuse_transposed_output(m: Match) -> Replacement:
     """Transpose(Gemm(a, b))  ->  Gemm(b, a) with both flags flipped"""
-    if tuple(m.root.attr("perm", Ints((1, 0)))) != (1, 0):
+    if m.root.attr("perm", Ints((1, 0))) != (1, 0):
         return None
     gemm = m.node("gemm")
-    attrs: dict[str, Attribute] = {
-        **gemm.attrs,
-        "transA": int(not gemm.attr("transB", 0)),
-        "transB": int(not gemm.attr("transA", 0)),
-    }
-    return New("Gemm", [m.b, m.a], attrs, like=gemm)
+    flags = {"transA": _flipped(gemm, "transB"), "transB": _flipped(gemm, "transA")}
+    return New("Gemm", [m.b, m.a], {**gemm.attrs, **flags}, like=gemm)
 
 
 _MATMUL = P("MatMul", "a", C("w"), name="product")
@@ -192,20 +191,13 @@ def fold_matmul_batch_norm(m: Match) -> Replacement:
 
 def _axis_behind(move: Node, axis: int) -> int | None:
     """The output axis of a Transpose or Reshape that equals an axis of its input; None if the axis is split or this is unknown."""
-    before, after = move.present_inputs[0].shape, move.out.shape
+    before, after, perm = move.present_inputs[0].shape, move.out.shape, transpose_perm(move)
     if before is None or after is None or axis >= len(before):
         return None
-    if move.op == "Transpose":
-        return tuple(move.attr("perm", Ints(reversed(range(len(before)))))).index(axis)
-    fits = (i for i, dim in enumerate(after) if same_dim(dim, before[axis]) and _same_count(before[:axis], after[:i]))
-    return next(fits, None)
-
-
-def _same_count(a: Shape, b: Shape) -> bool:
-    """True if two shapes are known to have the same number of elements."""
-    known = math.prod(d for d in a if isinstance(d, int)) == math.prod(d for d in b if isinstance(d, int))
-    symbols = [[d for d in shape if not isinstance(d, int)] for shape in (a, b)]
-    return known and symbols[0] == symbols[1] and None not in symbols[0]
+    if perm is not None:
+        return perm.index(axis)
+    same = (i for i, dim in enumerate(after) if same_dim(dim, before[axis]))
+    return next((i for i in same if quotient(before[:axis], after[:i]) == 1), None)
 
 
 _WITH_BIAS = P("Add", P("MatMul", "a", "b", name="product"), "k", commutative=True)
@@ -270,8 +262,7 @@ def _merges(reader: Node) -> bool:
 
 
 def fuse_stacked(graph: Graph, context: Context) -> int:
-    """MatMul(a, b) + k  ->  Reshape(Gemm(Reshape(a), b, k)) for stacks of matrices, if the new Reshapes merge with
-    others
+    """MatMul(a, b) + k  ->  Reshape(Gemm(Reshape(a), b, k)) for stacks of matrices, if the new Reshapes merge with others
 
     All products of one tensor share the Reshape before them.
 

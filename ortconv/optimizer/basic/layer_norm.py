@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.types import DType, Shape
-from ortconv.optimizer.conditions import axes_of, exactly, same_dim, scalar
+from ortconv.optimizer.conditions import axes_of, exactly, keeps_rank, same_dim, scalar
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 GELU_OPSET = 20
 LAYER_NORM_OPSET = 17
-DOUBLE_STASH = int(DType.DOUBLE)
 TOLERANCE = 1e-5
 """Permitted relative deviation of constants such as the square root of 2, which exporters round."""
 
@@ -27,12 +26,6 @@ def _near(number: float) -> Callable[[Value], bool]:
         return found is not None and abs(found - number) <= TOLERANCE * abs(number)
 
     return condition
-
-
-def keeps_shape(x: Value, constants: Sequence[Value]) -> bool:
-    """True if none of these one-element constants increases the rank of x."""
-    ranks = [0 if v.constant is None else v.constant.rank for v in constants]
-    return max(ranks) == 0 or (x.rank is not None and max(ranks) <= x.rank)
 
 
 def half_of_product(factor: P) -> list[P]:
@@ -47,13 +40,11 @@ def half_of_product(factor: P) -> list[P]:
 
 def _gelu_patterns() -> list[P]:
     one = C("one", one=True, where=exactly(1.0))
-    patterns = []
-    for scaled in (
+    scaled = (
         P("Div", "x", C("root_constant", one=True, where=_near(math.sqrt(2)))),
         P("Mul", "x", C("root_constant", one=True, where=_near(math.sqrt(0.5))), commutative=True),
-    ):
-        patterns += half_of_product(P("Add", P("Erf", scaled), one, commutative=True))
-    return patterns
+    )
+    return [p for x in scaled for p in half_of_product(P("Add", P("Erf", x), one, commutative=True))]
 
 
 @rule("GeluFusion", *_gelu_patterns())
@@ -65,9 +56,7 @@ def fuse_gelu(m: Match) -> Replacement:
     """
     if m.graph.opset() < GELU_OPSET or m.x.dtype is not DType.FLOAT:
         return None
-    if not keeps_shape(m.x, (m.half, m.one, m.root_constant)):
-        return None
-    return New("Gelu", [m.x])
+    return New("Gelu", [m.x]) if keeps_rank(m.x, m.half, m.one, m.root_constant) else None
 
 
 def _centered(mean: str) -> P:
@@ -107,10 +96,10 @@ def normalized(m: Match) -> Replacement:
         return None
     axis = trailing_axis(reductions(m), len(shape))
     epsilon = epsilon_of(m, x.dtype)
-    if axis is None or epsilon is None or not keeps_shape(x, m.values("two", "epsilon")) or not is_group(shape[axis:]):
+    if axis is None or epsilon is None or not keeps_rank(x, *m.values("two", "epsilon")) or not is_group(shape[axis:]):
         return None
     scale = _affine(m.scale, shape, axis) if "scale" in m.bound else ones(shape[axis:], x.dtype)
-    stash: dict[str, Attribute] = {"stash_type": DOUBLE_STASH} if x.dtype is DType.DOUBLE else {}
+    stash: dict[str, Attribute] = {"stash_type": int(DType.DOUBLE)} if x.dtype is DType.DOUBLE else {}
     attrs = {"axis": axis - len(shape), "epsilon": epsilon, **stash}
     return None if scale is None else New("LayerNormalization", [x, scale], attrs)
 

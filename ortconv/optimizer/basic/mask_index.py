@@ -8,7 +8,7 @@ from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape
-from ortconv.optimizer.conditions import RESHAPES, equal_shapes, scalar
+from ortconv.optimizer.conditions import RESHAPES, equal_shapes, producer_of, scalar
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.insertion import LISTS_BY_INPUT
 from ortconv.optimizer.passes import RulePass
@@ -26,14 +26,12 @@ LARGEST = 1 << 20
 
 def strides(value: Value | None, depth: int = DEPTH) -> Strides | None:
     """The strides of an integer tensor whose elements are linear in their position; None if it is not known to be one."""
-    node = None if value is None else value.producer
     if value is None or value.rank is None or not depth:
         return None
     if value.constant is not None:
         return _of_constant(value.constant)
-    if node is None or node.op not in _STRIDES or node.domain:
-        return None
-    return _STRIDES[node.op](node, depth - 1)
+    node = producer_of(value, *_STRIDES)
+    return None if node is None else _STRIDES[node.op](node, depth - 1)
 
 
 def _of_constant(const: Tensor) -> Strides | None:
@@ -42,9 +40,8 @@ def _of_constant(const: Tensor) -> Strides | None:
     array: Array = const.numpy().astype(np.int64)
     seconds = [tuple(int(i == axis) for i in range(array.ndim)) for axis in range(array.ndim)]
     steps = tuple(int(array[at]) if n > 1 else 0 for at, n in zip(seconds, array.shape))
-    total = np.zeros(array.shape, np.int64)
-    for axis, step in enumerate(steps):
-        total += step * np.arange(array.shape[axis]).reshape(-1, *(1,) * (array.ndim - 1 - axis))
+    places = np.ix_(*map(np.arange, array.shape))
+    total = sum((step * place for step, place in zip(steps, places)), np.int64(0))
     return steps if np.array_equal(array, total) else None
 
 
@@ -143,10 +140,7 @@ def fuse_flat_lookup(m: Match) -> Replacement:
 
 @rule("IndexedMaskFusion", P("GatherND", "x", "index"))
 def fuse_lookup(m: Match) -> Replacement:
-    """GatherND(x, Concat of positions along the axes of x)  ->  Reshape(x)
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """GatherND(x, Concat of positions along the axes of x)  ->  Reshape(x)"""
     parts = _components(m.index)
     if parts is None or m.x.rank != len(parts) or m.root.attr("batch_dims", 0):
         return None
@@ -165,10 +159,7 @@ def _runs_along(axis: int | None, found: Strides, dims: Shape) -> bool:
 
 @rule("IndexedMaskFusion", P("ScatterND", "x", "index", "updates"))
 def fuse_store(m: Match) -> Replacement:
-    """ScatterND(x, Concat of all positions along the axes of x, y)  ->  y
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """ScatterND(x, Concat of all positions along the axes of x, y)  ->  y"""
     x = m.x
     parts = _components(m.index)
     if parts is None or x.rank != len(parts) or m.root.attr("reduction", "none") != "none":

@@ -9,18 +9,12 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Ints, Node
 from ortconv.ir.schema import since_version
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import FLOATS, is_nonnegative, scalar, spatial_pads, stated_pads
+from ortconv.optimizer.conditions import FLOATS, is_nonnegative, producer_of, scalar, spatial_pads, stated_pads
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
 
 DILATED = 19
 """The version of AveragePool that has dilations, and in onnxruntime a kernel of its own."""
-
-
-def constant_pads(node: Node, rank: int) -> tuple[int, ...] | None:
-    """The pads of a Pad in constant mode, at the start and end of each axis, none negative; None if they are unknown."""
-    pads = stated_pads(node, rank) if node.attr("mode", "constant") == "constant" else None
-    return None if pads is None or any(p < 0 for p in pads) else pads
 
 
 def pad_value(node: Node) -> float | None:
@@ -60,9 +54,9 @@ def fuse_pad(m: Match) -> Replacement:
         AveragePool whose padding onnxruntime 1.21 to 1.24 read wrongly.
     """
     node, pad = m.root, m.node("pad")
-    rank = _rank(node)
-    pads, own = (constant_pads(pad, rank), spatial_pads(node, rank - 2)) if rank > 2 else (None, None)
-    if pads is None or own is None or any(pads[i] for i in (0, 1, rank, rank + 1)):
+    rank, is_constant = _rank(node), pad.attr("mode", "constant") == "constant"
+    pads, own = (stated_pads(pad, rank), spatial_pads(node, rank - 2)) if rank > 2 and is_constant else (None, None)
+    if pads is None or own is None or min(pads) < 0 or any(pads[i] for i in (0, 1, rank, rank + 1)):
         return None
     added = (*pads[2:rank], *pads[rank + 2 :])
     total = tuple(a + b for a, b in zip(own, added, strict=True))
@@ -84,15 +78,15 @@ def _pools_the_same(m: Match, value: float | None, own: tuple[int, ...], total: 
     kernel = m.root.attr("kernel_shape", Ints())
     if m.root.attr("ceil_mode", 0) or any(p >= k for p, k in zip(total, (*kernel, *kernel))):
         return False
-    return _pools_max(m, value, own) if m.root.op == "MaxPool" else _pools_average(m, value, own, total)
+    return _pools_max(m, value) if m.root.op == "MaxPool" else _pools_average(m, value, own, total)
 
 
-def _pools_max(m: Match, value: float | None, own: tuple[int, ...]) -> bool:
+def _pools_max(m: Match, value: float | None) -> bool:
     node = m.root
     if any(node.outputs[1:]) or any(d != 1 for d in node.attr("dilations", Ints())):
         return False
     # A second Pad may make windows of minus infinity alone. For those, onnxruntime's own padding gives the lowest number.
-    if m.x.producer is not None and m.x.producer.is_op("Pad"):
+    if producer_of(m.x, "Pad") is not None:
         return False
     if value in (-math.inf, _lowest(m.x.dtype)):
         return True

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
-from ortconv.ir.tensor import Tensor
+from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import only_reader
+from ortconv.optimizer.conditions import only_reader, wide
 from ortconv.optimizer.engine import Context, New, Replacement, constant, rule
 from ortconv.optimizer.insertion import insert_node
 from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.quantizers import DOMAINS, INTEGERS, LARGEST_SCALE, OPS, QUANTIZERS, SMALLEST_SCALE, is_quantizer
+from ortconv.optimizer.quantizers import DOMAINS, INTEGERS, LIMITS, OPS, QUANTIZERS, Quantized, is_quantizer, quantized
 
 PER_AXIS = 13
 """The operator set from which a quantizer may have one scale for each slice along an axis."""
@@ -25,36 +23,16 @@ MOVES_DATA = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice"
 """Operators that commute with quantization: their results consist of elements of input 0."""
 
 
-class Parameters(NamedTuple):
-    """The constant parameters of a Q or DQ node between float32 and an integer type."""
-
-    scale: Value
-    zero_point: Value | None
-    dtype: DType
-
-
-def parameters(node: Node) -> Parameters | None:
-    """The parameters of a Q or DQ node; None unless quantization reverses dequantization exactly."""
-    scale, zero = node.input(1), node.input(2)
-    quantized = node.out if node.op == "QuantizeLinear" else node.inputs[0]
-    dtype = None if quantized is None else quantized.dtype
-    if dtype not in INTEGERS or (zero is not None and (zero.constant is None or zero.dtype != dtype)):
+def reversible(node: Node) -> Quantized | None:
+    """The integers of a Q or DQ node with constant parameters; None unless quantization reverses dequantization exactly."""
+    found = None if node.attr("output_dtype", 0) or node.attr("precision", 0) else quantized(node)
+    if found is None or found.dtype not in INTEGERS or not found.is_constant:
         return None
-    if any(node.attr(name, 0) for name in ("block_size", "output_dtype", "precision")):
-        return None
-    return Parameters(scale, zero, dtype) if scale is not None and _is_reversible(scale) else None
+    return found if found.zero_point is None or found.zero_point.dtype is found.dtype else None
 
 
-def _is_reversible(scale: Value) -> bool:
-    """True for constant scales in the supported range."""
-    if scale.constant is None or scale.dtype is not DType.FLOAT:
-        return False
-    scales = scale.constant.numpy()
-    return bool(scales.size) and bool(np.all((scales >= SMALLEST_SCALE) & (scales <= LARGEST_SCALE)))
-
-
-def _per_tensor(node: Node) -> Parameters | None:
-    found = parameters(node)
+def _per_tensor(node: Node) -> Quantized | None:
+    found = reversible(node)
     const = None if found is None else found.scale.constant
     return found if const is not None and const.size == 1 else None
 
@@ -76,28 +54,32 @@ def drop_dequantize_quantize(m: Match) -> Replacement:
         into a third range, are unchanged.
     """
     dq = m.node("dq")
-    first, second = parameters(dq), parameters(m.root)
+    first, second = reversible(dq), reversible(m.root)
     if first is None or second is None or first.dtype is not second.dtype:
         return None
-    if not _same_elements(first.scale, second.scale) or not _same_zero(first.zero_point, second.zero_point):
+    scales, others = (wide(q.scale).reshape(-1) for q in (first, second))
+    zeros = _zeros(first), _zeros(second)
+    if not np.array_equal(scales, others) or not (np.array_equal(*zeros) or not any(z.any() for z in zeros)):
         return None
-    assert first.scale.constant is not None
-    if first.scale.constant.size > 1 and _axis(dq) != _axis(m.root):
-        return None
-    return m.x
+    return m.x if len(scales) == 1 or _axis(dq) == _axis(m.root) else None
 
 
-def _steps(node: Node) -> tuple[float, int, int] | None:
-    """(scale, smallest multiple, largest multiple of it) that a Q or DQ node can represent; None if they are not constant."""
+def _zeros(q: Quantized) -> Array:
+    """The constant zero points as a vector, a single 0 if they are absent."""
+    return np.zeros(1) if q.zero_point is None else wide(q.zero_point).reshape(-1)
+
+
+Steps = tuple[float, int, int]
+"""(scale, smallest multiple, largest multiple of it) that a Q or DQ node can represent."""
+
+
+def _steps(node: Node) -> Steps | None:
+    """The steps of a Q or DQ node; None if they are not constant."""
     found = _per_tensor(node)
-    if found is None or found.scale.constant is None:
+    if found is None or len(_zeros(found)) != 1:
         return None
-    zero = 0 if found.zero_point is None or found.zero_point.constant is None else found.zero_point.constant.numpy()
-    if np.size(zero) != 1:
-        return None
-    limits = np.iinfo(found.dtype.numpy)
-    offset = int(np.reshape(zero, ()))
-    return float(found.scale.constant.numpy().reshape(())), int(limits.min) - offset, int(limits.max) - offset
+    zero, (low, high) = int(_zeros(found)[0]), LIMITS[found.dtype]
+    return float(wide(found.scale).item()), low - zero, high - zero
 
 
 def _chain(domain: str, *, whole: bool) -> P:
@@ -114,9 +96,7 @@ def drop_wider_pair(m: Match) -> Replacement:
     """
     first = m.node("first")
     inner, between, outer = _steps(first), _steps(m.node("second")), _steps(m.root)
-    if inner is None or between is None or between != outer or inner[0] != between[0]:
-        return None
-    return first.out if between[1] <= inner[1] and inner[2] <= between[2] else None
+    return first.out if between == outer and _includes(between, inner) else None
 
 
 @rule("DoubleQDQPairsRemover", *(_chain(domain, whole=False) for domain in DOMAINS))
@@ -125,28 +105,19 @@ def drop_wider_quantization(m: Match) -> Replacement:
     scale and at least the range of the outer Q
     """
     inner, between, outer = _steps(m.node("first")), _steps(m.node("second")), _steps(m.root)
-    if inner is None or outer is None or inner != between or inner[0] != outer[0] or m.x.dtype is not DType.FLOAT:
-        return None
-    if not (inner[1] <= outer[1] and outer[2] <= inner[2]):
+    if inner != between or not _includes(inner, outer) or m.x.dtype is not DType.FLOAT:
         return None
     return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
+
+
+def _includes(one: Steps | None, other: Steps | None) -> bool:
+    """True if one node can represent all that another one can, with the same scale."""
+    return one is not None and other is not None and one[0] == other[0] and one[1] <= other[1] and other[2] <= one[2]
 
 
 def _axis(node: Node) -> int:
     rank, axis = node.out.rank, node.attr("axis", 1)
     return axis if axis >= 0 or rank is None else axis + rank
-
-
-def _same_elements(a: Value, b: Value) -> bool:
-    assert a.constant is not None
-    assert b.constant is not None
-    return a is b or bool(np.array_equal(a.constant.numpy().reshape(-1), b.constant.numpy().reshape(-1)))
-
-
-def _same_zero(a: Value | None, b: Value | None) -> bool:
-    if a is not None and b is not None:
-        return _same_elements(a, b)
-    return all(v is None or v.constant is None or not v.constant.numpy().any() for v in (a, b))
 
 
 # ---------------------------------------------------------------------- propagation
@@ -212,9 +183,10 @@ def _moves_data(node: Node) -> bool:
     return supported and (node.op != "MaxPool" or node.opset >= 12)
 
 
-def _insert_pair(like: Node, found: Parameters, value: Value, reader: Node) -> Value:
+def _insert_pair(like: Node, found: Quantized, value: Value, reader: Node) -> Value:
     """Insert a Q/DQ pair at one input of a node."""
     graph = like.parent
+    assert found.dtype is not None
     slot = next(s for node, s in value.uses if node is reader)
     zero = found.zero_point
     if zero is None and found.dtype is not DType.UINT8:

@@ -7,17 +7,14 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.basic.qdq import parameters
-from ortconv.optimizer.conditions import constant_of
+from ortconv.optimizer.basic.qdq import PER_AXIS, reversible
+from ortconv.optimizer.conditions import INT32_MAX, constant_of
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import is_quantizer
 
 LARGEST_CODE = 127
-LARGEST_BIAS = 2**31 - 1
-AXES_SINCE = 13
-"""The opset from which on DequantizeLinear may have one scale per index of an axis."""
 
 
 @rule("WeightBiasQuantization", P(("Conv", "ConvTranspose", "Gemm"), "x", "w", "b?"))
@@ -48,7 +45,7 @@ def quantize_weights(m: Match) -> Replacement:
 
 def _scale(source: Node | None) -> Array | None:
     """The constant scales of a DequantizeLinear that quantization reverses exactly; None for any other node."""
-    found = parameters(source) if source is not None and is_quantizer(source, "DequantizeLinear") else None
+    found = reversible(source) if source is not None and is_quantizer(source, "DequantizeLinear") else None
     const = None if found is None else found.scale.constant
     return None if const is None else const.numpy()
 
@@ -80,7 +77,7 @@ def _quantized(w: Value, node: Node, domain: str) -> tuple[NewInput, Array] | No
     weights = w.constant.numpy()
     if not weights.size or not np.all(np.isfinite(weights)):
         return None
-    by_channel = node.op == "Conv" and domain == "" and node.opset >= AXES_SINCE
+    by_channel = node.op == "Conv" and domain == "" and node.opset >= PER_AXIS
     axes = tuple(range(1 if by_channel else 0, weights.ndim))
     largest = np.max(np.abs(weights), axis=axes, keepdims=True)
     divisor = np.asarray(np.where(largest > 0, largest, 1) / np.float32(LARGEST_CODE), np.float32)
@@ -100,7 +97,7 @@ def _quantized_bias(b: Value, unit: Array, node: Node, domain: str) -> NewInput:
     if unit.shape not in ((), values.shape) or not np.all(np.isfinite(values)) or not np.all(unit > 0):
         return None
     codes = np.rint(values / unit)
-    if codes.size and np.max(np.abs(codes)) > LARGEST_BIAS:
+    if codes.size and np.max(np.abs(codes)) > INT32_MAX:
         return None
     return _dequantize([codes.astype(np.int32), unit], domain, b)
 

@@ -89,7 +89,6 @@ def merge_reshapes(m: Match) -> Replacement:
 
     An inner node with other readers stays, so in this case only x is accepted as the result.
 
-    Counterpart: ReshapeFusion
     Differs: symbolic shapes, Flatten, and chains that begin with Squeeze or Unsqueeze.
     """
     x, inner, root = m.x, m.node("inner"), m.root
@@ -144,7 +143,6 @@ def _permutation(node: Node) -> tuple[int, ...] | None:
 def pick_before_transpose(m: Match) -> Replacement:
     """Gather(Transpose(x), scalar)  ->  Gather(x, scalar) along another axis, if the other axes keep their order
 
-    Counterpart: TransposeOptimizer
     Differs: also if the Transpose has other readers.
     """
     perm = transpose_perm(m.node("inner"))
@@ -173,8 +171,11 @@ def fuse_shape_source(m: Match) -> Replacement:
         return None
     value, axis = found
     last = not shape.out.is_output and all(_source(user, shape) for user in shape.out.consumers)
-    if not last and not _is_needed(value, axis, shape):
-        return None
+    return _picked(m, value, axis) if last or _is_needed(value, axis, shape) else None
+
+
+def _picked(m: Match, value: Value, axis: int) -> New:
+    """Gather(Shape(value), axis), with an index of the shape of the matched one."""
     index = np.full(m.tensor("index").shape, axis, np.int64)
     return New("Gather", [New("Shape", [value]), index], {"axis": 0})
 
@@ -197,13 +198,7 @@ def fuse_quotient_source(m: Match) -> Replacement:
     if found is None or len(found) != 1 or not isinstance(found[0], str):
         return None
     place = _input_with(m.graph, found[0])
-    if place is None:
-        return None
-    value, axis = place
-    index = np.full(m.tensor("index").shape, axis, np.int64)
-    if m.root.out.rank != index.ndim:
-        return None
-    return New("Gather", [New("Shape", [value]), index], {"axis": 0})
+    return None if place is None or m.root.out.rank != m.tensor("index").rank else _picked(m, *place)
 
 
 def _source(pick: Node, shape: Node) -> tuple[Value, int] | None:

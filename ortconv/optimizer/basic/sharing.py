@@ -30,11 +30,7 @@ def share_constants(graph: Graph, context: Context) -> int:
         const = value.constant
         if const is not None and value.uses and not value.is_output and value not in overwritten:
             groups.setdefault((_sample(const), _dequantization(value)), []).append(value)
-    changes = 0
-    for values in groups.values():
-        if len(values) > 1:
-            changes += _share(graph, values, context)
-    return changes
+    return sum(_share(graph, values, context) for values in groups.values() if len(values) > 1)
 
 
 def _dequantization(value: Value) -> Hashable:
@@ -64,8 +60,7 @@ def _share(graph: Graph, values: list[Value], context: Context) -> int:
         const = value.constant
         assert const is not None
         sampled = isinstance(const.data, memoryview) and const.data.nbytes > SMALL
-        key = const.digest() if sampled else b""
-        kept = first.setdefault(key, value)
+        kept = first.setdefault(const.digest() if sampled else b"", value)
         if kept is value or context.exhausted:
             continue
         graph.replace_uses(value, kept)

@@ -8,6 +8,7 @@ savings are the Transposes that vanish.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Shape
 from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, carries, push
-from ortconv.optimizer.conditions import constant_of, ints, only_reader, same_dim, with_open, with_shape
+from ortconv.optimizer.conditions import ints, only_reader, own_producer, same_dim, with_open, with_shape
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.insertion import insert, insert_node
 from ortconv.optimizer.passes import FunctionPass
@@ -109,24 +110,23 @@ class _Sweep:
             return
         first = self.transpose_before(x)
         if first is not None and self.context.may_touch(node, first.node):
-            self.replace(node, self.transposed(first.x, compose(first.perm, perm), node), 0)
+            self.replace(node, 0, self.transposed(first.x, compose(first.perm, perm), node))
         elif self.context.may_touch(node) and _does_nothing(x.shape, perm):
-            self.replace(node, x, 0)
+            self.replace(node, 0, x)
         else:
             self.merge_into_reshape(node, perm)
 
     def merge_into_reshape(self, node: Node, perm: Perm) -> None:
         """Transpose(Reshape(x)) that only moves axes of size 1  ->  another Reshape(x)."""
-        x = node.inputs[0]
-        reshape = None if x is None or only_reader(x) is None else x.producer
-        if x is None or reshape is None or not reshape.is_op("Reshape") or not self.context.may_touch(node, reshape):
+        reshape = own_producer(node.inputs[0], "Reshape")
+        if reshape is None or not self.context.may_touch(node, reshape):
             return
         target = ints(reshape.input(1))
-        dims = _without_copies(target, x.shape, reshape) if _moves_only_ones(target, perm) else None
+        dims = _without_copies(target, reshape.out.shape, reshape) if _moves_only_ones(target, perm) else None
         if dims is not None:
             shape = constant(node, np.array([dims[axis] for axis in perm], np.int64))
             inputs = [reshape.inputs[0], shape]
-            self.replace(node, insert("Reshape", inputs, node.out.type, node, name=reshape.name), 1)
+            self.replace(node, 1, insert("Reshape", inputs, node.out.type, node, name=reshape.name))
 
     def drop_before_reshape(self, node: Node, slot: int, before: _Transpose) -> bool:
         """Reshape(Transpose(x)) in which only axes of size 1 move  ->  Reshape(x)."""
@@ -137,7 +137,7 @@ class _Sweep:
             return False
         shape = node.inputs[1] if dims == ints(node.input(1)) else constant(node, np.array(dims, np.int64))
         self.graph.set_inputs(node, [before.x, shape])
-        self.record(node, self.graph.remove_dead(before.node), 0)
+        self.record(node.label, self.graph.remove_dead(before.node), 0)
         return True
 
     # ------------------------------------------------------------------ moving
@@ -195,7 +195,7 @@ class _Sweep:
             v if v is None or p is None or _does_nothing(v.shape, p) else add_transpose(v, p, node)
             for v, p in zip(made.outputs, found.perms, strict=True)
         ]
-        self.substitute(node, results, len(self.graph) - before)
+        self.replace(node, len(self.graph) - before, *results)
 
     def moved_inputs(self, node: Node, found: Push, back: Perm) -> list[Value | None]:
         """The inputs of a node after a move, with Transpose<back> before those that need it."""
@@ -220,32 +220,24 @@ class _Sweep:
         order = np.array(perm[slice(node.attr("start", 0), node.attr("end", len(perm)))], np.int64)
         picks = self.picks(node, len(order))
         vector = with_shape(node.out, (len(perm),))
-        made = self.shape_of(before.x, node) or insert("Shape", [before.x], vector, node, name=node.name)
+        made = self.existing(before.x, node, _is_whole_shape) or insert(
+            "Shape", [before.x], vector, node, name=node.name
+        )
         if picks is None:
             picked = insert("Gather", [made, constant(node, order)], node.out.type, node, {"axis": 0})
-            self.replace(node, picked, 2)
+            self.replace(node, 2, picked)
             return
         for user, pick in picks.items():
             self.graph.set_inputs(user, [made, constant(user, np.asarray(order[pick], pick.dtype))])
-        self.record(node, self.graph.remove_dead(node), 1)
-
-    def shape_of(self, value: Value, node: Node) -> Value | None:
-        """The output of a Shape of this whole value that exists already, unless the value has many readers."""
-        for user in value.consumers if len(value.uses) <= MOST_READERS else ():
-            whole = user.is_op("Shape") and not user.attr("start", 0) and user.attr("end", None) is None
-            if whole and user.graph is self.graph and user.ep == node.ep:
-                self.out_of_order = True
-                return user.out
-        return None
+        self.record(node.label, self.graph.remove_dead(node), 1)
 
     def picks(self, shape: Node, size: int) -> dict[Node, Array] | None:
         """The readers of a Shape with `size` elements if all are Gathers of constant indices, with these indices; else None."""
         found: dict[Node, Array] = {}
         for user, slot in shape.out.uses:
             index = _constant_index(user) if slot == 0 and user.graph is self.graph else None
-            if index is None or not np.all((-size <= index) & (index < size)):
-                return None
-            if not self.context.may_touch(user, shape):
+            fits = index is not None and np.all((-size <= index) & (index < size))
+            if index is None or not fits or not self.context.may_touch(user, shape):
                 return None
             found[user] = index
         return None if shape.out.is_output else found
@@ -261,7 +253,7 @@ class _Sweep:
             inputs = [self.transposed(source, perm, quantize), *quantize.inputs[1:]]
             domain, name = quantize.domain, quantize.name
             made = insert(quantize.op, inputs, node.out.type, node, found.attrs, domain=domain, name=name)
-            self.replace(node, made, 2)
+            self.replace(node, 2, made)
 
     def quantizer_before(self, node: Node) -> Node | None:
         """The QuantizeLinear before a Transpose, if it has no other reader, and only DequantizeLinear nodes follow."""
@@ -282,7 +274,8 @@ class _Sweep:
         first = self.transpose_before(value)
         if first is not None and self.context.may_touch(first.node, node):
             return self.transposed(first.x, compose(first.perm, perm), node)
-        made = self.dequantized(value, perm, node) or self.existing(value, perm, node)
+        made = self.dequantized(value, perm, node)
+        made = made or self.existing(value, node, lambda user: transpose_perm(user) == perm)
         return made or add_transpose(value, perm, node)
 
     def dequantized(self, value: Value, perm: Perm, node: Node) -> Value | None:
@@ -297,10 +290,10 @@ class _Sweep:
         inputs = [self.transposed_constant(data, perm, node), *dq.inputs[1:]]
         return insert(dq.op, inputs, permuted(value.type, perm), node, found.attrs, domain=dq.domain)
 
-    def existing(self, value: Value, perm: Perm, node: Node) -> Value | None:
-        """The output of a Transpose of this value that exists already, unless the value has many readers."""
+    def existing(self, value: Value, node: Node, fits: Callable[[Node], bool]) -> Value | None:
+        """The output of a reader of this value that fits and has the provider of the node, unless the value has many readers."""
         for user in value.consumers if len(value.uses) <= MOST_READERS else ():
-            if user.graph is self.graph and user.ep == node.ep and user is not node and transpose_perm(user) == perm:
+            if user is not node and user.graph is self.graph and user.ep == node.ep and fits(user):
                 self.out_of_order = True
                 return user.out
         return None
@@ -321,10 +314,7 @@ class _Sweep:
 
     # ------------------------------------------------------------------ replacing
 
-    def replace(self, node: Node, new: Value, added: int) -> None:
-        self.substitute(node, [new], added)
-
-    def substitute(self, node: Node, results: list[Value | None], added: int) -> None:
+    def replace(self, node: Node, added: int, *results: Value | None) -> None:
         """Replace a node's outputs by values, which take over the names if they were created for that."""
         label, rename = node.label, []
         for old, new in zip(node.outputs, results, strict=True):
@@ -339,11 +329,10 @@ class _Sweep:
         self.graph.remove_dead(node)
         for new, name in rename:
             self.graph.rename(new, name)
-        self.context.record(self.name, label, before - len(self.graph), added)
-        self.changes += 1
+        self.record(label, before - len(self.graph), added)
 
-    def record(self, node: Node, removed: int, added: int) -> None:
-        self.context.record(self.name, node.label, removed, added)
+    def record(self, label: str, removed: int, added: int) -> None:
+        self.context.record(self.name, label, removed, added)
         self.changes += 1
 
 
@@ -361,9 +350,13 @@ def _leading_to_transpose(graph: Graph, handlers: Handlers) -> set[Value]:
     return leads
 
 
+def _is_whole_shape(node: Node) -> bool:
+    return node.is_op("Shape") and not node.attr("start", 0) and node.attr("end", None) is None
+
+
 def _is_dequantized_constant(value: Value) -> bool:
     node = value.producer
-    return node is not None and node.op == "DequantizeLinear" and constant_of(node.inputs[0]) is not None
+    return node is not None and node.op == "DequantizeLinear" and node.constant(0) is not None
 
 
 def _constant_index(gather: Node) -> Array | None:

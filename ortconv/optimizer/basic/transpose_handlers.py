@@ -8,7 +8,7 @@ cannot move. Axis i of the transposed tensor is axis perm[i] of x.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
 from types import MappingProxyType
 from typing import NamedTuple
@@ -45,9 +45,9 @@ Handler = Callable[[Node, int, Perm], Push | None]
 Handlers = Mapping[tuple[str, str], Handler]
 
 
-def compress(perm: Perm, kept: Sequence[int]) -> Perm | None:
-    """The permutation of the kept axes of the transposed tensor; None if it is the identity."""
-    axes = [perm[i] for i in kept]
+def compress(perm: Perm, dropped: Collection[int]) -> Perm | None:
+    """The permutation of the transposed tensor without these axes; None if it is the identity."""
+    axes = [axis for i, axis in enumerate(perm) if i not in dropped]
     order = sorted(axes)
     return _needed([order.index(axis) for axis in axes])
 
@@ -61,10 +61,11 @@ def _normal(axis: int, rank: int) -> int | None:
     return axis % rank if -rank <= axis < rank else None
 
 
-def _normal_axes(axes: Sequence[int], rank: int) -> list[int] | None:
-    found = [_normal(a, rank) for a in axes]
-    known = [a for a in found if a is not None]
-    return known if len(known) == len(found) else None
+def _normal_axes(axes: Sequence[int] | None, rank: int) -> list[int] | None:
+    """The axes counted from the front; None if they are unknown, or if one is out of range."""
+    if axes is None or any(_normal(a, rank) is None for a in axes):
+        return None
+    return [a % rank for a in axes]
 
 
 def _with_axes(node: Node, axes: Sequence[int]) -> tuple[dict[str, Attribute], dict[int, Array]]:
@@ -92,21 +93,23 @@ def _broadcast(node: Node, slot: int, perm: Perm) -> Push | None:
     return Push(tuple(slots), (perm,), node.attrs) if slot in slots else None
 
 
-def _along_axis(node: Node, perm: Perm, default: int | None, slots: tuple[int, ...]) -> Push | None:
-    stated = node.attr("axis", default)
-    axis = None if stated is None else _normal(stated, len(perm))
+def _along_axis(node: Node, perm: Perm, default: int, *, keeps: bool = True) -> Push | None:
+    """For an operator along one axis, with this default; the outputs have that axis if it `keeps` it."""
+    axis = _normal(node.attr("axis", default), len(perm))
     if axis is None:
         return None
-    return Push(slots, (perm,) * len(node.outputs), {**node.attrs, "axis": perm[axis]})
+    out = perm if keeps else compress(perm, (axis,))
+    return Push((0,), (out,) * len(node.outputs), {**node.attrs, "axis": perm[axis]})
 
 
 def _concat(node: Node, slot: int, perm: Perm) -> Push | None:
-    return _along_axis(node, perm, None, tuple(range(len(node.inputs))))
+    found = _along_axis(node, perm, 0) if "axis" in node.attrs else None
+    return found and found._replace(slots=tuple(range(len(node.inputs))))
 
 
 def _softmax(node: Node, slot: int, perm: Perm) -> Push | None:
     if node.opset >= 13:
-        return _along_axis(node, perm, -1, (0,))
+        return _along_axis(node, perm, -1)
     axis = _normal(node.attr("axis", 1), len(perm))
     if axis is None or set(perm[axis:]) != set(range(axis, len(perm))):
         return None
@@ -114,8 +117,7 @@ def _softmax(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _slice(node: Node, slot: int, perm: Perm) -> Push | None:
-    stated = _sliced_axes(node)
-    axes = None if stated is None else _normal_axes(stated, len(perm))
+    axes = _normal_axes(_sliced_axes(node), len(perm))
     if axes is None:
         return None
     moved = [perm[a] for a in axes]
@@ -158,8 +160,7 @@ def _pad(node: Node, slot: int, perm: Perm) -> Push | None:
 
 def _pad_of_axes(node: Node, perm: Perm) -> Push | None:
     stated = node.input(3)
-    found = ints(stated)
-    axes = None if found is None else _normal_axes(found, len(perm))
+    axes = _normal_axes(ints(stated), len(perm))
     if axes is None or stated is None or stated.dtype is None:
         return None
     return Push((0,), (perm,), node.attrs, {3: np.array([perm[a] for a in axes], stated.dtype.numpy)})
@@ -177,33 +178,22 @@ def _moved_pads(pads: Sequence[int], perm: Perm) -> list[int] | None:
 
 
 def _reduce(node: Node, slot: int, perm: Perm) -> Push | None:
-    stated = axes_of(node)
-    axes = None if stated is None else _normal_axes(stated, len(perm))
+    axes = _normal_axes(axes_of(node), len(perm))
     if axes is None:
         return None
     if not axes:
         return Push((0,), (perm if node.attr("noop_with_empty_axes", 0) else None,), node.attrs)
     attrs, constants = _with_axes(node, sorted(perm[a] for a in axes))
-    out = perm if node.attr("keepdims", 1) else compress(perm, [i for i in range(len(perm)) if i not in axes])
+    out = perm if node.attr("keepdims", 1) else compress(perm, axes)
     return Push((0,), (out,), attrs, constants)
-
-
-def _arg(node: Node, slot: int, perm: Perm) -> Push | None:
-    axis = _normal(node.attr("axis", 0), len(perm))
-    if axis is None:
-        return None
-    out = perm if node.attr("keepdims", 1) else compress(perm, [i for i in range(len(perm)) if i != axis])
-    return Push((0,), (out,), {**node.attrs, "axis": perm[axis]})
 
 
 def _gather(node: Node, slot: int, perm: Perm) -> Push | None:
     """If the Transpose has other readers, it stays: queries, keys and values are often gathered from one."""
     data, index = node.inputs[:2]
-    axis = _normal(node.attr("axis", 0), len(perm))
-    if axis is None or data is None or len(data.uses) > 1 or index is None or index.rank not in (0, 1):
+    if data is None or len(data.uses) > 1 or index is None or index.rank not in (0, 1):
         return None
-    out = perm if index.rank else compress(perm, [i for i in range(len(perm)) if i != axis])
-    return Push((0,), (out,), {**node.attrs, "axis": perm[axis]})
+    return _along_axis(node, perm, 0, keeps=index.rank == 1)
 
 
 def _squeeze(node: Node, slot: int, perm: Perm) -> Push | None:
@@ -214,7 +204,7 @@ def _squeeze(node: Node, slot: int, perm: Perm) -> Push | None:
     if axes is None:
         return None
     attrs, constants = _with_axes(node, sorted(perm[a] for a in axes)) if stated else (node.attrs, {})
-    return Push((0,), (compress(perm, [i for i in range(len(perm)) if i not in axes]),), attrs, constants)
+    return Push((0,), (compress(perm, axes),), attrs, constants)
 
 
 def _axes_of_one(value: Value | None) -> list[int] | None:
@@ -292,7 +282,7 @@ def _quantize(node: Node, slot: int, perm: Perm) -> Push | None:
         return _unary(node, slot, perm)
     if scale.rank != 1 or node.domain != "":
         return None
-    return _along_axis(node, perm, 1, (0,))
+    return _along_axis(node, perm, 1)
 
 
 _ANY_SLOT = (_broadcast, _concat)
@@ -303,7 +293,10 @@ HANDLERS: Handlers = {
     **{("", op): _broadcast for op in named(Trait.BROADCASTS)},
     **{("", op): _reduce for op in named(Trait.REDUCES)},
     **{("", op): _softmax for op in ("Softmax", "LogSoftmax", "Hardmax")},
-    **{("", op): _arg for op in ("ArgMax", "ArgMin")},
+    **{
+        ("", op): lambda node, slot, perm: _along_axis(node, perm, 0, keeps=node.attr("keepdims", 1) != 0)
+        for op in ("ArgMax", "ArgMin")
+    },
     **dict.fromkeys(QUANTIZERS, _quantize),
     ("", "Concat"): _concat,
     ("", "Dropout"): lambda node, slot, perm: _unary(node, slot, perm) if node.input(2) is None else None,
@@ -311,7 +304,7 @@ HANDLERS: Handlers = {
     ("", "Pad"): _pad,
     ("", "Reshape"): _reshape,
     ("", "Slice"): _slice,
-    ("", "Split"): lambda node, slot, perm: _along_axis(node, perm, 0, (0,)),
+    ("", "Split"): lambda node, slot, perm: _along_axis(node, perm, 0),
     ("", "Squeeze"): _squeeze,
     ("", "Tile"): _tile,
     ("", "Unsqueeze"): _unsqueeze,

@@ -18,11 +18,7 @@ def remove_unused(graph: Graph, context: Context) -> int:
     changes = 0
     since = context.since
     for node in reversed(graph):
-        if node.touched < since:
-            continue
-        if node.used_output is not None or not _is_pure(node):
-            continue
-        if not context.may_touch(node):
+        if node.touched < since or node.used_output is not None or not _is_pure(node) or not context.may_touch(node):
             continue
         label = node.label
         graph.remove(node)

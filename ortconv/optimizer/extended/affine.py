@@ -8,7 +8,7 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.fold_conv import arithmetic
 from ortconv.optimizer.conditions import channels_of, rounded
-from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -35,8 +35,7 @@ def fuse_scale_shift(m: Match) -> Replacement:
         return None
     # The kernel adds shift - mean * scale, so a shift of -0.0 stays -0.0.
     mean: Array = np.copysign(np.zeros_like(scale), scale)
-    inputs: list[NewInput] = [x, scale, shift, mean, np.ones_like(scale)]
-    return New("BatchNormalization", inputs, {"epsilon": 0.0})
+    return New("BatchNormalization", [x, scale, shift, mean, np.ones_like(scale)], {"epsilon": 0.0})
 
 
 PASSES = passes(fuse_scale_shift)

@@ -6,7 +6,7 @@ Accelerators have them with channels first only, so this runs after nodes are as
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -18,7 +18,7 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import optimize_transposes
 from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Push
-from ortconv.optimizer.conditions import constant_of, same_dim
+from ortconv.optimizer.conditions import constant_of, same_dim, stated_scales
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.cubic_resize import enlarges
 from ortconv.optimizer.passes import FunctionPass
@@ -113,20 +113,12 @@ def _is_kept(node: Node, x: Value, axis: int) -> bool:
     axes = [a % (x.rank or 1) for a in node.attr("axes", Ints())]
     if axes and axis not in axes:
         return True
-    scales = _scales(node)
+    scales = stated_scales(node)
     if scales is not None and not axes:
         return axis < len(scales) and scales[axis] == 1
     sizes = elements(node.input(3)) if _is_modern(node) and not axes else None
     stated = sizes is not None and axis < len(sizes) and sizes[axis] == dim_of(x, axis)
     return stated or same_dim(x.dim(axis), node.out.dim(axis))
-
-
-def _scales(node: Node) -> Sequence[float] | None:
-    """The stated scales; None if they are computed, or if sizes are stated instead."""
-    if "scales" in node.attrs:
-        return list(node.attr("scales", Floats()))
-    const = constant_of(node.input(2 if _is_modern(node) else 1))
-    return None if const is None or not const.size else const.numpy().reshape(-1).tolist()
 
 
 def _is_modern(node: Node) -> bool:
@@ -170,7 +162,7 @@ def _gains(node: Node, x: Value, axis: int) -> bool | None:
 
 def _shrinkage(node: Node, x: Value, axis: int) -> float:
     """How many pixels become one. Images of unknown size count as large if the result has a fixed size, and as small if not."""
-    scales = _scales(node)
+    scales = stated_scales(node)
     if scales is not None and all(s > 0 for s in scales):
         return 1 / math.prod(scales)
     before, after = _pixels(x, axis), _pixels(node.out, axis)
@@ -191,7 +183,7 @@ def _doubles(node: Node, x: Value, axis: int) -> bool:
         attribute(node, "coordinate_transformation_mode") != "asymmetric" or attribute(node, "nearest_mode") != "floor"
     ):
         return False
-    scales = _scales(node)
+    scales = stated_scales(node)
     if scales is not None and "axes" not in node.attrs:
         return all(s == 2 for i, s in enumerate(scales) if i not in (0, axis))
     before, after = x.shape or (), node.out.shape or ()

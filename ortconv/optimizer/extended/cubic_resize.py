@@ -14,8 +14,6 @@ from ortconv.optimizer.engine import Context, New, Replacement, rule
 from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import Match, P
 
-IMAGE = 4
-
 WITH_ANTIALIAS = 18
 """The operator set from which on a Resize may have antialias."""
 
@@ -79,7 +77,7 @@ def upsample_with_antialias(m: Match) -> Replacement:
 def _gains_from_antialias(node: Node) -> bool:
     """True for a cubic Resize that enlarges images."""
     x = node.inputs[0]
-    if x is None or x.rank != IMAGE or x.dtype is not DType.FLOAT or node.attr("antialias", 0):
+    if x is None or x.rank != 4 or x.dtype is not DType.FLOAT or node.attr("antialias", 0):
         return False
     if attribute(node, "mode") != "cubic" or attribute(node, "coordinate_transformation_mode") == "tf_crop_and_resize":
         return False

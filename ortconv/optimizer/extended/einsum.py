@@ -14,7 +14,7 @@ from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import ints, same_dim, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.passes import passes
-from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.pattern import C, Match, P, with_factor
 
 
 class Labels(NamedTuple):
@@ -88,10 +88,7 @@ def _spec(kept: Iterable[object], *sizes: int) -> Array:
 
 @rule("EinsumFusion", P("Einsum", "a", "b"))
 def multiply_stacks(m: Match) -> Replacement:
-    """Einsum(a, b) with one summed axis and one more of each operand  ->  transposed MatMul of Transposes
-
-    Counterpart: none: its Einsum kernel transposes and reshapes at every run
-    """
+    """Einsum(a, b) with one summed axis and one more of each operand  ->  transposed MatMul of Transposes"""
     found = labels(m.root)
     if found is None or not _is_float(m.a, m.b) or (m.a.rank, m.b.rank) != (len(found.left), len(found.right)):
         return None
@@ -134,12 +131,7 @@ def _is_float(*values: Value) -> bool:
 _SPLIT = P("Reshape", "x", C("shape"), name="reshape")
 
 
-@rule(
-    "EinsumFusion",
-    P("Add", _SPLIT, C("k"), commutative=True),
-    P("Mul", _SPLIT, C("k"), commutative=True),
-    P("Div", _SPLIT, C("k")),
-)
+@rule("EinsumFusion", P("Add", _SPLIT, C("k"), commutative=True), *with_factor(_SPLIT, C("k")))
 def compute_before_split(m: Match) -> Replacement:
     """Reshape(x) + k, with the last axis split in two  ->  Reshape(x + k), so that a projection keeps its bias"""
     reshape = m.node("reshape")

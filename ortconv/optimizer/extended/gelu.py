@@ -8,18 +8,19 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
-from ortconv.optimizer.conditions import exactly, scalar
+from ortconv.optimizer.conditions import exactly, keeps_rank, producer_of, scalar
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
-CUBIC = 0.044715
 SLOPE = math.sqrt(2 / math.pi)
-TOLERANCE = 1e-5
+CUBIC = (0.0, SLOPE, 0.0, SLOPE * 0.044715)
+"""The coefficients of the polynomial in the approximation of Gelu by Tanh."""
+
 DEEPEST = 8
 
-Polynomial = dict[int, float]
-"""Coefficients by power."""
+Polynomial = list[float]
+"""The coefficients of the powers 0 to 3."""
 
 
 @rule("GeluFusion", *(r.pattern for r in basic.fuse_gelu))
@@ -29,17 +30,15 @@ def fuse_gelu(m: Match) -> Replacement:
     Counterpart: GeluFusionL2
     Differs: as for GeluFusion of the basic level; float32 only.
     """
-    if m.x.dtype is not DType.FLOAT or not basic.keeps_shape(m.x, (m.half, m.one, m.root_constant)):
+    if m.x.dtype is not DType.FLOAT or not keeps_rank(m.x, m.half, m.one, m.root_constant):
         return None
     return New("Gelu", [m.x], domain=MICROSOFT)
 
 
-def _tanh_patterns() -> list[P]:
-    factor = P("Add", P("Tanh", "inner"), C("one", one=True, where=exactly(1.0)), commutative=True)
-    return basic.half_of_product(factor)
+_FACTOR = P("Add", P("Tanh", "inner"), C("one", one=True, where=exactly(1.0)), commutative=True)
 
 
-@rule("FastGeluFusion", *_tanh_patterns())
+@rule("FastGeluFusion", *basic.half_of_product(_FACTOR))
 def fuse_fast_gelu(m: Match) -> Replacement:
     """0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x ^ 3)))  ->  FastGelu(x), for any form of the cubic
 
@@ -49,73 +48,64 @@ def fuse_fast_gelu(m: Match) -> Replacement:
     nodes: dict[Node, None] = {}
     constants: list[Value] = [m.half, m.one]
     cubic = _polynomial(m.inner, m.x, nodes, constants, DEEPEST) if m.x.dtype is DType.FLOAT else None
-    if cubic is None or not _is_gelu_cubic(cubic) or not basic.keeps_shape(m.x, tuple(constants)):
+    if cubic is None or not all(abs(c - known) <= basic.TOLERANCE * known for c, known in zip(cubic, CUBIC)):
+        return None
+    if not keeps_rank(m.x, *constants):
         return None
     readers = m.inner.consumers
     is_private = len(readers) == 1 and _is_private(nodes, readers[0], m.root)
     return New("FastGelu", [m.x], domain=MICROSOFT) if is_private else None
 
 
-def _is_gelu_cubic(found: Polynomial) -> bool:
-    wanted = {1: SLOPE, 3: SLOPE * CUBIC}
-    known = {power: c for power, c in found.items() if c != 0}
-    return known.keys() == wanted.keys() and all(abs(known[p] - c) <= TOLERANCE * c for p, c in wanted.items())
-
-
 def _is_private(nodes: dict[Node, None], reader: Node, root: Node) -> bool:
     """True if only these nodes and the reader use the values of these nodes, all of the root's provider."""
     inside = {*nodes, reader}
     return all(
-        node.ep == root.ep
-        and not any(v is not None and (v.is_output or not inside.issuperset(v.consumers)) for v in node.outputs)
-        for node in nodes
+        node.ep == root.ep and not any(v.is_read_outside(inside) for v in node.present_outputs) for node in nodes
     )
 
 
 def _polynomial(
     value: Value, x: Value, nodes: dict[Node, None], constants: list[Value], depth: int
 ) -> Polynomial | None:
-    """The coefficients of a value as a polynomial of x. Its nodes and constants are added to those given."""
+    """A value as a polynomial of x. Its nodes and constants are added to those given."""
     if value is x:
-        return {1: 1.0}
+        return [0.0, 1.0, 0.0, 0.0]
     number = scalar(value)
     if number is not None:
         constants.append(value)
-        return {0: float(number)}
-    node = value.producer
-    if node is None or node.domain != "" or node.op not in _ARITHMETIC or not depth or node.graph is not x.graph:
+        return [float(number), 0.0, 0.0, 0.0]
+    node = producer_of(value, "Add", "Mul", "Div", "Pow")
+    if node is None or not depth or node.graph is not x.graph:
         return None
     operands = [_polynomial(v, x, nodes, constants, depth - 1) for v in node.present_inputs]
     nodes[node] = None
     left, right = operands if len(operands) == 2 else (None, None)
-    return None if left is None or right is None else _ARITHMETIC[node.op](left, right)
+    return None if left is None or right is None else _combined(node.op, left, right)
 
 
-def _sum(a: Polynomial, b: Polynomial) -> Polynomial:
-    return {p: a.get(p, 0.0) + b.get(p, 0.0) for p in a.keys() | b.keys()}
+def _combined(op: str, a: Polynomial, b: Polynomial) -> Polynomial | None:
+    """The result of an operator on polynomials; None if it is none up to degree 3."""
+    number = 0.0 if any(b[1:]) else b[0]
+    match op:
+        case "Add":
+            return [c + d for c, d in zip(a, b)]
+        case "Mul":
+            return _product(a, b)
+        case "Div" if number:
+            return [c / number for c in a]
+        case "Pow" if number in (2, 3):
+            square = _product(a, a)
+            return square if square is None or number == 2 else _product(square, a)
+    return None
 
 
 def _product(a: Polynomial, b: Polynomial) -> Polynomial | None:
-    total: Polynomial = {}
-    for p, c in a.items():
-        for q, d in b.items():
-            total[p + q] = total.get(p + q, 0.0) + c * d
-    return total if max(total) <= 3 else None
-
-
-def _quotient(a: Polynomial, b: Polynomial) -> Polynomial | None:
-    divisor = b.get(0, 0.0)
-    return {p: c / divisor for p, c in a.items()} if b.keys() == {0} and divisor else None
-
-
-def _power(a: Polynomial, b: Polynomial) -> Polynomial | None:
-    if b == {0: 2.0}:
-        return _product(a, a)
-    square = _product(a, a) if b == {0: 3.0} else None
-    return None if square is None else _product(square, a)
-
-
-_ARITHMETIC = {"Add": _sum, "Mul": _product, "Div": _quotient, "Pow": _power}
+    total = [0.0] * 7
+    for i, c in enumerate(a):
+        for j, d in enumerate(b):
+            total[i + j] += c * d
+    return None if any(total[4:]) else total[:4]
 
 
 @rule(
@@ -132,7 +122,7 @@ def fuse_quick_gelu(m: Match) -> Replacement:
     alpha = 1.0 if factor is None else scalar(factor)
     if m.x.dtype is not DType.FLOAT or alpha is None or not math.isfinite(alpha):
         return None
-    if factor is not None and not basic.keeps_shape(m.x, (factor,)):
+    if not keeps_rank(m.x, *m.values("alpha")):
         return None
     return New("QuickGelu", [m.x], {"alpha": float(alpha)}, domain=MICROSOFT)
 

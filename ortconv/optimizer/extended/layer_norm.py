@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Ints
+from ortconv.ir.graph import Ints
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
-from ortconv.optimizer.conditions import axes_of, channels_of, exactly, per_channel, same_dim
+from ortconv.optimizer.conditions import axes_of, channels_of, exactly, keeps_rank, per_channel, same_dim
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
@@ -16,8 +16,7 @@ from ortconv.optimizer.permutation import permuted, to_first, to_last, transpose
 
 @rule("LayerNormFusion", *(r.pattern for r in basic.fuse_layer_norm))
 def fuse_layer_norm(m: Match) -> Replacement:
-    """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale  ->  LayerNormalization(x, scale), for every
-    opset
+    """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale  ->  LayerNormalization(x, scale), for every opset
 
     Counterpart: LayerNormFusionL2
     Differs: as for LayerNormFusion of the basic level; float32 only.
@@ -38,13 +37,12 @@ def fuse_channel_norm(m: Match) -> Replacement:
     if any(axes_of(n) not in ((1,), (1 - rank,)) or not n.attr("keepdims", 1) for n in basic.reductions(m)):
         return None
     scale, epsilon = per_channel(m.scale, rank, channels), basic.epsilon_of(m, DType.FLOAT)
-    if scale is None or epsilon is None or not basic.keeps_shape(x, m.values("two", "epsilon")):
+    if scale is None or epsilon is None or not keeps_rank(x, *m.values("two", "epsilon")):
         return None
     last = to_last(rank)
     moved = (permuted(x.type, last),)
     t = New("Transpose", [x], {"perm": Ints(last)}, types=moved)
-    attrs: dict[str, Attribute] = {"axis": -1, "epsilon": epsilon}
-    norm = New("LayerNormalization", [t, scale.astype(np.float32)], attrs, types=moved)
+    norm = New("LayerNormalization", [t, scale.astype(np.float32)], {"axis": -1, "epsilon": epsilon}, types=moved)
     return New("Transpose", [norm], {"perm": Ints(to_first(rank))})
 
 
@@ -102,13 +100,13 @@ def _by_root_mean_square(m: Match, scale: NewInput) -> Replacement:
     rank = x.rank
     if x.dtype is not DType.FLOAT or not rank or not basic.is_group((x.dim(-1),)) or scale is None:
         return None
-    epsilon, constants = basic.epsilon_of(m, DType.FLOAT), m.values("two", "one", "epsilon")
-    if epsilon is None or not basic.keeps_shape(x, constants):
+    epsilon = basic.epsilon_of(m, DType.FLOAT)
+    if epsilon is None or not keeps_rank(x, *m.values("two", "one", "epsilon")):
         return None
     if basic.trailing_axis([m.node("mean")], rank) != rank - 1:
         return None
-    attrs: dict[str, Attribute] = {"axis": -1, "epsilon": epsilon, "stash_type": int(DType.FLOAT)}
-    return New("SimplifiedLayerNormalization", [x, scale], attrs)
+    stash = int(DType.FLOAT)
+    return New("SimplifiedLayerNormalization", [x, scale], {"axis": -1, "epsilon": epsilon, "stash_type": stash})
 
 
 @rule("UnscaledNormFusion", *basic.unscaled_patterns())

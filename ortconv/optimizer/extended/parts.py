@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Value
 from ortconv.optimizer.conditions import axes_of, ints, producer_of
+from ortconv.optimizer.shapes import axis_slices
 
 
 class AxisRange(NamedTuple):
@@ -34,24 +35,14 @@ def part_of(value: Value | None) -> AxisRange | None:
 def sliced(value: Value | None) -> AxisRange | None:
     """The part that a Slice selects along one axis with step 1, if its bounds are known; else None."""
     node = producer_of(value, "Slice")
-    x = None if node is None else node.inputs[0]
-    if node is None or x is None or not x.rank:
+    parts = None if node is None else axis_slices(node, ints)
+    if node is None or parts is None or len(parts) != 1:
         return None
-    names = enumerate(("starts", "ends", "axes", "steps"), start=1)
-    known = [bound for slot, name in names if (bound := _bound(node, slot, name)) is not None]
-    if len(known) < 4 or known[3] != 1:
-        return None
-    start, end, axis, _ = known
+    x, (start, end, axis, step) = node.present_inputs[0], parts[0]
     size = x.dim(axis)
-    return AxisRange(x, axis % x.rank, *slice(start, end).indices(size)[:2]) if isinstance(size, int) else None
-
-
-def _bound(node: Node, slot: int, name: str) -> int | None:
-    """The only element of an operand of Slice, which is an attribute before opset 10. None if it is unknown."""
-    value = node.input(slot)
-    default: tuple[int, ...] = {"axes": (0,), "steps": (1,)}.get(name, ())
-    found = node.attr(name, default) if value is None else ints(value)
-    return found[0] if found is not None and len(found) == 1 else None
+    if not isinstance(size, int) or not isinstance(start, int) or not isinstance(end, int) or step != 1:
+        return None
+    return AxisRange(x, axis % (x.rank or 1), *slice(start, end).indices(size)[:2])
 
 
 def gathered(value: Value | None, *, keeps: bool) -> AxisRange | None:

@@ -74,7 +74,8 @@ def turn_narrow_product(m: Match) -> Replacement:
     if sizes is None or transpose_perm(turn) != to_last(rank):
         return None
     inner, outer = sizes
-    if inner < WIDER * outer and max(sizes) >= NARROW and not _is_turned_back(m.root, rank):
+    turned_back = [transpose_perm(reader) for reader in m.root.out.consumers] == [to_first(rank)]
+    if inner < WIDER * outer and max(sizes) >= NARROW and not turned_back:
         return None
     act = m.optional_node("act")
     source = x if act is None else _moved(act, x)
@@ -138,11 +139,6 @@ def _moved(act: Node, x: Value) -> New | None:
             return None
         attrs["axis"] = axis + 1
     return New(act.op, [x], attrs, domain=act.domain, types=[x.type], like=act)
-
-
-def _is_turned_back(product: Node, rank: int) -> bool:
-    readers = product.out.consumers
-    return len(readers) == 1 and transpose_perm(readers[0]) == to_first(rank)
 
 
 PASSES = (RulePass("PointwiseConvFusion", turn_wide_product, turn_narrow_product, merge_transposes),)

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import equal_shapes, producer_of, without_absent
+from ortconv.optimizer.conditions import equal_shapes, only_reader, without_absent
 from ortconv.optimizer.engine import Context, import_operators
 from ortconv.optimizer.insertion import insert_node
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.pattern import C, Match, P, matches
 
 SUM_OUTPUT = 3
 """The output in which SkipLayerNormalization also returns the sum."""
 
 
-class _Summands(NamedTuple):
-    """The summands x, skip and, if `bias_add` adds one to x before, a bias."""
-
-    x: Value
-    skip: Value
-    bias: Value | None = None
-    bias_add: Node | None = None
+_BIASED = P("Add", "x", C("bias"), commutative=True, name="biased")
+_SUMS = (P("Add", _BIASED, "skip", commutative=True, name="sum"), P("Add", "x", "skip", name="sum"))
+_FORMS = tuple(P("LayerNormalization", total, ...) for total in _SUMS)
 
 
 def fuse(graph: Graph, context: Context) -> int:
-    """LayerNormalization(x + skip)  ->  SkipLayerNormalization(x, skip), which also returns the sum if it has other
-    readers
+    """LayerNormalization(x + skip)  ->  SkipLayerNormalization(x, skip), which also returns the sum if it has other readers
 
     Counterpart: SkipLayerNormFusion, BiasSkipLayerNormFusion (on by default there, as part of extended)
     Differs: the sum may have other readers, rank 2 is supported, and a bias may be on either side of its addition.
@@ -39,15 +33,23 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 def _fuse(norm: Node, context: Context) -> bool:
-    add = producer_of(norm.inputs[0], "Add")
-    if add is None or add.graph is not norm.graph or not context.may_touch(norm, add):
+    m = next((m for form in _FORMS for m in matches(form, norm) if _fits(m)), None)
+    if m is None or not context.may_touch(norm, m.node("sum")):
         return False
-    x, skip = add.inputs
-    if x is None or skip is None or not _is_supported(norm, add.out) or not equal_shapes(x.shape, skip.shape):
-        return False
-    summands = _with_bias(add, x, other=skip) or _with_bias(add, skip, other=x) or _Summands(x, skip)
-    _replace(norm, add, summands, context)
+    _replace(m, context)
     return True
+
+
+def _fits(m: Match) -> bool:
+    """True if the summands have one shape, and a bias is one for each column of one of them, which nothing else reads."""
+    add, biased = m.node("sum"), m.optional_node("biased")
+    shapes = [v.shape for v in add.present_inputs]
+    if not _is_supported(m.root, add.out) or not equal_shapes(*shapes):
+        return False
+    if biased is None:
+        return True
+    alone = biased.ep == add.ep and only_reader(biased.out) is add
+    return alone and m.bias.shape == (biased.out.dim(-1),) and equal_shapes(m.x.shape, m.skip.shape)
 
 
 def _is_supported(norm: Node, total: Value) -> bool:
@@ -63,27 +65,13 @@ def _is_supported(norm: Node, total: Value) -> bool:
     )
 
 
-def _with_bias(add: Node, biased: Value, other: Value) -> _Summands | None:
-    """The summands of `add` if it adds `other` to a value with a bias; None if `biased` is no such value."""
-    inner = producer_of(biased, "Add")
-    if inner is None or biased is other or biased.is_output or biased.consumers != [add]:
-        return None
-    if (inner.graph, inner.ep) != (add.graph, add.ep):
-        return None
-    operands = inner.present_inputs
-    value, bias = operands if operands[1].constant is not None else operands[::-1]
-    if bias.constant is None or bias.shape != (biased.dim(-1),):
-        return None
-    return _Summands(value, other, bias, inner) if equal_shapes(value.shape, other.shape) else None
-
-
-def _replace(norm: Node, add: Node, summands: _Summands, context: Context) -> None:
-    graph = norm.parent
+def _replace(m: Match, context: Context) -> None:
+    norm, add, graph = m.root, m.node("sum"), m.graph
     import_operators(graph, MICROSOFT)
     shared = add.out.is_output or len(add.out.consumers) > 1
     outputs: list[str | None] = [graph.fresh(f"{norm.out.name}_out")]
     outputs += [None, None, graph.fresh(f"{add.out.name}_out")] if shared else []
-    inputs = without_absent([summands.x, summands.skip, norm.input(1), norm.input(2), summands.bias])
+    inputs = without_absent([m.x, m.skip, norm.input(1), norm.input(2), m.optional("bias")])
     attrs: dict[str, Attribute] = {"epsilon": attribute(norm, "epsilon")}
     types = [norm.out.type, None, None, add.out.type]
     op = "SkipLayerNormalization"
@@ -96,7 +84,7 @@ def _replace(norm: Node, add: Node, summands: _Summands, context: Context) -> No
         assert total is not None
         graph.replace(add.out, total)
     graph.remove_dead(add)
-    name = "SkipLayerNormFusion" if summands.bias_add is None else "BiasSkipLayerNormFusion"
+    name = "SkipLayerNormFusion" if "biased" not in m.bound else "BiasSkipLayerNormFusion"
     context.record(name, label, before - len(graph), 1)
 
 

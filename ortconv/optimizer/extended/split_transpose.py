@@ -10,7 +10,7 @@ from ortconv.optimizer.basic import reshape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.permutation import Perm, compose
+from ortconv.optimizer.permutation import Perm, compose, transpose_perm
 
 SMALLEST_BLOCK = 8
 SMALLEST = 4096
@@ -53,8 +53,7 @@ def split_transpose(m: Match) -> Replacement:
 
     Counterpart: none: its kernel then moves elements one by one
     """
-    rank = m.x.rank or 0
-    pair = halves(tuple(m.root.attr("perm", Ints(reversed(range(rank))))), m.x)
+    pair = halves(transpose_perm(m.root) or (), m.x)
     if pair is None:
         return None
     inner = New("Transpose", [m.x], {"perm": Ints(pair[0])})
@@ -67,8 +66,8 @@ def merge_transposes(m: Match) -> Replacement:
 
     Counterpart: TransposeOptimizer
     """
-    first, second = (node.attr("perm", Ints()) for node in (m.node("inner"), m.root))
-    if first and second and halves(compose(tuple(first), tuple(second)), m.x) == (tuple(first), tuple(second)):
+    first, second = transpose_perm(m.node("inner")), transpose_perm(m.root)
+    if first and second and halves(compose(first, second), m.x) == (first, second):
         return None
     return reshape.merge_transposes[0].build(m)
 

@@ -15,7 +15,17 @@ from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.conditions import constant_of, equal_shapes, only_reader, optional_ints, same_dim, without_absent
+from ortconv.optimizer.conditions import (
+    array_of,
+    channels_of,
+    constant_of,
+    equal_shapes,
+    optional_ints,
+    own_producer,
+    same_dim,
+    stated_scales,
+    without_absent,
+)
 from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
 from ortconv.optimizer.insertion import insert, insert_node
@@ -83,13 +93,15 @@ class BlockedValues:
         assert isinstance(channels, int)
         return (shape[0], padded(channels, self.block), *shape[2:])
 
+    def may_enter(self, value: Value) -> bool:
+        """True for a value that is a blocked image, or can be converted to one."""
+        return value in self.of or (_is_image(value) and _channels(value) % STEP == 0)
+
     def entering(self, value: Value | None, node: Node) -> Value | None:
         """A blocked image. If there is none yet, it is created before the node; None if that is impossible."""
-        if value is not None and value in self.of:
-            return self.of[value].value
-        shape = None if value is None else value.shape
-        if value is None or shape is None or not _is_image(value) or _channels(value) % STEP:
-            return None
+        if value is None or value in self.of or not self.may_enter(value):
+            return self.of[value].value if value in self.of else None
+        shape = value.shape or ()
         last = _with_channels_last(value)
         attrs: Attributes = {"channels_last": int(last is not None)}
         made = self.add(node, "ReorderInput", [last or value], attrs, self.filled(shape), DOMAIN)
@@ -106,7 +118,7 @@ class BlockedValues:
 
 def _with_channels_last(value: Value) -> Value | None:
     """The input of a Transpose that moves the channels to the front, if its output has a single reader; else None."""
-    node = None if only_reader(value) is None else value.producer
+    node = own_producer(value, "Transpose")
     return node.inputs[0] if node is not None and transpose_perm(node) == TO_FIRST else None
 
 
@@ -117,8 +129,7 @@ def _is_image(value: Value | None) -> bool:
 
 def _channels(image: Value) -> int:
     """The number of channels of an image; 0 if the value is none, or the number is unknown."""
-    channels = image.dim(1)
-    return channels if image.rank == 4 and isinstance(channels, int) else 0
+    return channels_of(image) if image.rank == 4 else 0
 
 
 def _makes_images(node: Node) -> bool:
@@ -141,10 +152,10 @@ def _conv(node: Node, blocks: BlockedValues) -> bool:
     if x is None or w is None or filters is None or not _fits(node, x, filters, b):
         return False
     form = _conv_form(node, x, filters.shape, blocks)
-    if form is None or not _takes_summand(z, filters.shape[0], blocks):
+    if form is None or not (z is None or blocks.may_enter(z)):
         return False
     image, total = x if form.direct else blocks.entering(x, node), blocks.entering(z, node)
-    if image is None or (total is None) is not (z is None):
+    if image is None:
         return False
     weights = _filters(node, w, blocks, inputs=not form.direct and not form.depthwise)
     inputs = without_absent([image, weights, _filled_bias(node, b, blocks), total])
@@ -173,24 +184,14 @@ def _conv_form(node: Node, x: Value, filters: Sequence[int], blocks: BlockedValu
     return None if inner % block or (out // group) % block else ConvForm()
 
 
-def _takes_summand(z: Value | None, channels: int, blocks: BlockedValues) -> bool:
-    """True if the tensor that a convolution adds is blocked, or can be."""
-    if z is None or z in blocks.of:
-        return True
-    return _is_image(z) and channels % STEP == 0
-
-
 def _pays_to_leave(x: Value, channels: int, block: int) -> bool:
     """True for an image whose channels fill at most half of a block, unless it is a single pixel."""
     return 2 * channels <= block and x.shape is not None and x.shape[2:] != (1, 1)
 
 
 def _filters(node: Node, w: Value, blocks: BlockedValues, *, inputs: bool) -> Value:
-    const = w.constant
-    assert const is not None
-    return blocks.constant(
-        node, w, f"filters {inputs}", lambda: filters_to_blocks(const.numpy(), blocks.block, inputs=inputs)
-    )
+    name = f"filters {inputs}"
+    return blocks.constant(node, w, name, lambda: filters_to_blocks(array_of(w), blocks.block, inputs=inputs))
 
 
 def _filled_bias(node: Node, b: Value | None, blocks: BlockedValues) -> Value | None:
@@ -309,9 +310,9 @@ def _concat(node: Node, blocks: BlockedValues) -> bool:
 
 def _split(node: Node, blocks: BlockedValues) -> bool:
     x, results = node.inputs[0], node.present_outputs
-    if x not in blocks.of or not _whole_blocks(node, (x, *node.outputs), blocks):
+    if x not in blocks.of or optional_ints(node.input(1)) is None:
         return False
-    if len(node.inputs) > 2 or optional_ints(node.input(1)) is None:
+    if not _whole_blocks(node, (x, *node.outputs), blocks):
         return False
     types = [TensorType(DType.FLOAT, v.shape) for v in results]
     inputs, name = [blocks.of[x].value, *node.inputs[1:]], blocks.graph.fresh(node.name or "Split")
@@ -327,7 +328,7 @@ def _resize(node: Node, blocks: BlockedValues) -> bool:
     """Resize by whole factors, with nearest or linear interpolation."""
     x = node.inputs[0]
     mode = _upsampling_mode(node, blocks.graph.opset())
-    factors = None if x not in blocks.of or mode is None else _factors(node, blocks.of[x].shape, blocks.graph.opset())
+    factors = None if x not in blocks.of or mode is None else _factors(node, blocks.of[x].shape)
     if mode is None or factors is None or x is None:
         return False
     attrs: Attributes = {"scales": factors, "mode": mode[0], "coordinate_transformation_mode": mode[1]}
@@ -352,12 +353,10 @@ def _upsampling_mode(node: Node, opset: int) -> tuple[str, str] | None:
     return (mode, transformation) if transformation in UPSAMPLING.get(mode, ()) else None
 
 
-def _factors(node: Node, source: Shape, opset: int) -> Ints | None:
+def _factors(node: Node, source: Shape) -> Ints | None:
     """The whole factors by which a Resize multiplies the dimensions, 1 for batch and channels; else None."""
-    scales = constant_of(node.input(1 if opset < 11 else 2))
-    if scales is not None and scales.size == 4:
-        factors = scales.numpy().astype(np.float64).tolist()
-    else:
+    factors = stated_scales(node) or []
+    if len(factors) != 4:
         factors = _ratios(source, node.out.shape or ())
     if factors[:2] != [1, 1] or any(f < 1 or f != int(f) for f in factors):
         return None

@@ -18,7 +18,7 @@ from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes
-from ortconv.optimizer.conditions import numbers
+from ortconv.optimizer.conditions import numbers, producer_of
 from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.insertion import insert_node
 from ortconv.optimizer.passes import FunctionPass
@@ -33,16 +33,16 @@ Attributes = dict[str, Attribute]
 
 
 class NhwcForm(NamedTuple):
-    """The channels-last form of an operator: the slots of its images, and its operator, domain and attributes.
+    """The channels-last form of an operator: its operator, domain and attributes, and the slots of its images.
 
     `on_reals`: images may also be float32. `gains`: the form is faster even if it saves no Transpose. `vectors` are the
     inputs with one number per axis.
     """
 
-    images: Callable[[Node], range]
     op: str
     domain: str
-    attrs: Callable[[Node], Attributes]
+    attrs: Callable[[Node], Attributes] = lambda node: node.attrs
+    images: Callable[[Node], range] = lambda node: range(1)
     on_reals: bool = False
     gains: bool = False
     vectors: tuple[int, ...] = ()
@@ -53,16 +53,8 @@ class NhwcForm(NamedTuple):
         return BYTES | {DType.FLOAT} if self.on_reals else BYTES
 
 
-def _first(node: Node) -> range:
-    return range(1)
-
-
 def _channels_last(node: Node) -> Attributes:
     return {**node.attrs, "channels_last": 1}
-
-
-def _same(node: Node) -> Attributes:
-    return node.attrs
 
 
 def _last_axis(node: Node) -> Attributes:
@@ -75,19 +67,19 @@ def _without(*names: str) -> Callable[[Node], Attributes]:
 
 
 FORMS: dict[tuple[str, str], NhwcForm] = {
-    ("", "QLinearConv"): NhwcForm(_first, "QLinearConv", MICROSOFT, _channels_last, gains=True),
-    ("", "MaxPool"): NhwcForm(_first, "NhwcMaxPool", MICROSOFT, _without("storage_order"), gains=True),
-    **{(MICROSOFT, op): NhwcForm(_first, op, MICROSOFT, _channels_last, gains=True)
+    ("", "QLinearConv"): NhwcForm("QLinearConv", MICROSOFT, _channels_last, gains=True),
+    ("", "MaxPool"): NhwcForm("NhwcMaxPool", MICROSOFT, _without("storage_order"), gains=True),
+    **{(MICROSOFT, op): NhwcForm(op, MICROSOFT, _channels_last, gains=True)
        for op in ("QLinearAveragePool", "QLinearGlobalAveragePool")},
-    **{(MICROSOFT, op): NhwcForm(_first, op, MICROSOFT, _same) for op in ("QLinearSigmoid", "QLinearLeakyRelu")},
-    **{(MICROSOFT, op): NhwcForm(lambda node: range(0, 4, 3), op, MICROSOFT, _same) for op in ("QLinearAdd", "QLinearMul")},
-    (MICROSOFT, "QLinearConcat"): NhwcForm(lambda node: range(2, len(node.inputs), 3), "QLinearConcat", MICROSOFT, _last_axis),
-    **{(domain, op): NhwcForm(_first, op, domain, _without("axis"), on_reals=True) for domain, op in QUANTIZERS},
-    **{("", op): NhwcForm(_first, op, "", _same, on_reals=True) for op in named(Trait.ELEMENTWISE)},
-    ("", "Split"): NhwcForm(_first, "Split", "", _last_axis, on_reals=True),
-    ("", "Resize"): NhwcForm(_first, "Resize", "", _same, on_reals=True, vectors=(2, 3)),
-    (MICROSOFT, "QLinearSoftmax"): NhwcForm(_first, "QLinearSoftmax", MICROSOFT, _last_axis, gains=True),
-    **{("", op): NhwcForm(lambda node: range(len(node.inputs)), op, "", _same, on_reals=True) for op in named(Trait.BROADCASTS)},
+    **{(MICROSOFT, op): NhwcForm(op, MICROSOFT) for op in ("QLinearSigmoid", "QLinearLeakyRelu")},
+    **{(MICROSOFT, op): NhwcForm(op, MICROSOFT, images=lambda node: range(0, 4, 3)) for op in ("QLinearAdd", "QLinearMul")},
+    (MICROSOFT, "QLinearConcat"): NhwcForm("QLinearConcat", MICROSOFT, _last_axis, lambda node: range(2, len(node.inputs), 3)),
+    **{(domain, op): NhwcForm(op, domain, _without("axis"), on_reals=True) for domain, op in QUANTIZERS},
+    **{("", op): NhwcForm(op, "", on_reals=True) for op in named(Trait.ELEMENTWISE)},
+    ("", "Split"): NhwcForm("Split", "", _last_axis, on_reals=True),
+    ("", "Resize"): NhwcForm("Resize", "", on_reals=True, vectors=(2, 3)),
+    (MICROSOFT, "QLinearSoftmax"): NhwcForm("QLinearSoftmax", MICROSOFT, _last_axis, gains=True),
+    **{("", op): NhwcForm(op, "", images=lambda node: range(len(node.inputs)), on_reals=True) for op in named(Trait.BROADCASTS)},
 }  # fmt: skip
 HALVES = ("half_pixel", "pytorch_half_pixel", "asymmetric")
 """Coordinate modes in which upsampling by 2 places samples at half pixels."""
@@ -304,8 +296,7 @@ def _entering(node: Node, value: Value) -> Value:
 
 def _merges(value: Value) -> bool:
     """True if a Transpose of a value merges with the Transpose that produces it."""
-    producer = value.producer
-    alone = producer is not None and producer.is_op("Transpose") and len(value.uses) == 1 and not value.is_output
+    alone = producer_of(value, "Transpose") is not None and len(value.uses) == 1 and not value.is_output
     return alone or _source_of_transpose(value) is not None
 
 

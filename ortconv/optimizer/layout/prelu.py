@@ -6,7 +6,7 @@ import numpy as np
 
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.basic.fold_conv import by_input
+from ortconv.optimizer.basic.fold_conv import by_second_axis
 from ortconv.optimizer.conditions import broadcasts_into, per_channel, rounded, wide
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
@@ -62,7 +62,7 @@ def flatten_slopes(m: Match) -> Replacement:
     steep = slopes > 1
     sign, factor = np.where(steep, -1.0, 1.0), np.where(steep, -slopes, 1.0)
     first = rounded(w * sign.reshape(-1, *[1] * (rank - 1)), m.tensor("w").dtype)
-    second = rounded(by_input(w2, factor, group), m.tensor("w2").dtype)
+    second = rounded(by_second_axis(w2, factor, group), m.tensor("w2").dtype)
     gentle = rounded(np.where(steep, 1 / slopes, slopes), m.tensor("slope").dtype)
     bias = None if m.b is None else rounded(wide(m.b) * sign, m.tensor("b").dtype)
     if first is None or second is None or gentle is None or (m.b is not None and bias is None):

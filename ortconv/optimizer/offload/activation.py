@@ -20,8 +20,7 @@ NEAR_ONE = 1e-6
 
 @rule("HardSigmoidToClip", unary("HardSigmoid"))
 def hard_sigmoid(m: Match) -> Replacement:
-    """HardSigmoid<alpha, beta>(x)  ->  Clip(6 * alpha * x + 6 * beta, 0, 6) / 6, without the first product if alpha is
-    1/6
+    """HardSigmoid<alpha, beta>(x)  ->  Clip(6 * alpha * x + 6 * beta, 0, 6) / 6, without the first product if alpha is 1/6
 
     Counterpart: none: CPU kernels support HardSigmoid
     Opt-in: more nodes; useful only if an accelerator supports them but not HardSigmoid.
@@ -51,8 +50,7 @@ OLDEST_WITH_ERF = 9
 
 @rule("ClipToMinMax", P("Clip", "x", ...))
 def clip(m: Match) -> Replacement:
-    """Clip(x, low, high)  ->  Min(Max(x, low), high), with constant bounds other than 0 and 6 or -1 and 1; Relu for
-    Max(x, 0)
+    """Clip(x, low, high)  ->  Min(Max(x, low), high), with constant bounds other than 0 and 6 or -1 and 1; Relu for Max(x, 0)
 
     Counterpart: none: CPU kernels support Clip
     Opt-in: two nodes instead of one; useful only if an accelerator supports these bounds in no other way.
@@ -200,8 +198,7 @@ STEEP = 2.0**100
 
 @rule("ErfToExp", unary("Erf"))
 def erf_by_exp(m: Match) -> Replacement:
-    """Erf(x)  ->  sign(x) * (1 - polynomial(1 / (1 + 0.3275911 * Abs(x))) * Exp(-x * x)), with sign(x) as Clip(2^100 *
-    x, -1, 1)
+    """Erf(x)  ->  sign(x) * (1 - polynomial(1 / (1 + 0.3275911 * Abs(x))) * Exp(-x * x)), with sign(x) as Clip(2^100 * x, -1, 1)
 
     Counterpart: none: CPU kernels support Erf
     Opt-in: the absolute error is up to 5e-7, rounding included, which is large relative to results near 0.

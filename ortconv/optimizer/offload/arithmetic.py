@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Sequence
+from functools import partial, reduce
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from ortconv.optimizer.engine import NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, sub, unary
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
+
+LONGEST_CHAIN = 64
+"""Length of a chain of new nodes. The engine makes the nodes of a replacement recursively."""
 
 
 @rule("VariadicToPairs", P(("Max", "Min"), "a", "b", "c", ...), P(("Sum", "Mean"), ...))
@@ -26,10 +30,18 @@ def pairs(m: Match) -> Replacement:
     if not is_float(*values) or any(v is None for v in values):
         return None
     name = m.root.op if m.root.op in ("Max", "Min") else "Add"
-    total: NewInput = reduce(lambda a, b: op(name, a, b), values[1:], values[0])  # type: ignore[arg-type,return-value]
+    total = _in_pairs(name, values)
     if m.root.op == "Mean" and len(values) > 1:
         return mul(total, 1 / len(values))
     return total if len(values) > 1 else op("Identity", total)
+
+
+def _in_pairs(name: str, values: Sequence[NewInput]) -> NewInput:
+    """One node for each two operands, in their order as far as chains do not become long."""
+    while len(values) > 1:
+        chains = (values[i : i + LONGEST_CHAIN] for i in range(0, len(values), LONGEST_CHAIN))
+        values = [reduce(partial(op, name), chain) for chain in chains]
+    return values[0]
 
 
 @rule("PowToMul", P("Pow", "x", C("exponent", one=True)))

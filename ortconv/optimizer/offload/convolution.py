@@ -133,8 +133,7 @@ def _phases(weights: Array, axes: list[_Axis], stride: int, dilations: tuple[int
 
 @rule("ConvTransposeToConv", P("ConvTranspose", "x", C("w"), C("b", optional=True)))
 def conv_transpose(m: Match) -> Replacement:
-    """ConvTranspose<stride s>(x, w, b)  ->  Slice(DepthToSpace<s>(Conv(x, w', b'))); w' has one filter for each of s *
-    s phases
+    """ConvTranspose<stride s>(x, w, b)  ->  Slice(DepthToSpace<s>(Conv(x, w', b'))); w' has one filter for each of s * s phases
 
     If the kernel size is not a multiple of s, the filters are padded with zeros; the results are then equal for finite
     x only.
@@ -175,17 +174,17 @@ def depth_first(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support both modes
     Opt-in: useful only for an accelerator that supports only one mode.
     """
-    source = m.root.inputs[0]
-    block, channels = m.root.attr("blocksize", 1), None if source is None else source.dim(1)
+    block, channels = m.root.attr("blocksize", 1), m.root.dim(0, 1)
     conv = m.optional_node("conv")
     if not is_float(m.x) or not isinstance(channels, int) or (conv is not None and conv.attr("group", 1) != 1):
         return None
     order = np.arange(channels).reshape(-1, block * block).T.reshape(-1)  # the channels of CRD, in the order of DCR
-    attrs: dict[str, Attribute] = {"blocksize": block, "mode": "DCR"}
     if conv is None:
-        return New("DepthToSpace", [op("Gather", m.x, order.astype(np.int64), axis=1)], attrs, like=m.root)
-    parts: list[NewInput] = [m.tensor(name).numpy()[order] for name in ("w", "b") if m.optional(name) is not None]
-    return New("DepthToSpace", [New("Conv", [m.x, *parts], like=conv)], attrs, like=m.root)
+        source = op("Gather", m.x, order.astype(np.int64), axis=1)
+    else:
+        parts = [m.tensor(name).numpy()[order] for name in ("w", "b") if m.optional(name) is not None]
+        source = New("Conv", [m.x, *parts], like=conv)
+    return New("DepthToSpace", [source], {"blocksize": block, "mode": "DCR"}, like=m.root)
 
 
 @rule("SpaceToDepthToSlices", P("SpaceToDepth", "x"))
@@ -205,8 +204,7 @@ def space_to_depth(m: Match) -> Replacement:
 
 @rule("PoolToPlainPool", P(("MaxPool", "AveragePool"), "x"))
 def plain_pool(m: Match) -> Replacement:
-    """MaxPool or AveragePool with ceil_mode, count_include_pad or storage_order  ->  the same without it, with padding
-    if needed
+    """MaxPool or AveragePool with ceil_mode, count_include_pad or storage_order  ->  the same without it, with padding if needed
 
     Counterpart: none: CPU kernels support all of these
     Opt-in: useful only for an accelerator that has only the plain form.

@@ -142,8 +142,7 @@ def _repeated(value: Value, shape: tuple[int, ...]) -> NewInput:
 
 @rule("GemmToPlainGemm", P("Gemm", "a", "b", "c?"))
 def plain_gemm(m: Match) -> Replacement:
-    """Gemm with alpha, beta, transA, a computed b or any c  ->  Gemm without them, with Transpose, Mul and Add if
-    needed
+    """Gemm with alpha, beta, transA, a computed b or any c  ->  Gemm without them, with Transpose, Mul and Add if needed
 
     Counterpart: none: CPU kernels support Gemm
     Opt-in: more nodes; useful only if an accelerator has only the plain form.
@@ -153,13 +152,14 @@ def plain_gemm(m: Match) -> Replacement:
     if not is_float(m.a, m.b, m.c) or out is None or m.a.rank != 2 or (alpha == 1 and _is_plain(m, beta, out[1])):
         return None
     c = m.c if beta != 0 else None
-    bias = _folded(c, beta, out[1])
-    b = _scaled_matrix(m, alpha)
-    if b is not None:
-        result = _product(m, b, summand(bias, out[1], m.graph))
-        return result if c is None or bias is not None else add(result, _scaled(c, beta, bias))
-    result = mul(_product(m, m.b, summand(None, out[1], m.graph)), alpha)
-    return result if c is None else add(result, _scaled(c, beta, bias))
+    bias, b = _folded(c, beta, out[1]), _scaled_matrix(m, alpha)
+    inside = None if b is None else bias
+    result = _product(m, m.b if b is None else b, summand(inside, out[1], m.graph))
+    if b is None:
+        result = mul(result, alpha)
+    if c is None or inside is not None:
+        return result
+    return add(result, bias if bias is not None else c if beta == 1 else mul(c, beta))
 
 
 def _scaled_matrix(m: Match, alpha: float) -> Value | Array | None:
@@ -195,13 +195,6 @@ def _folded(c: Value | None, beta: float, width: int) -> NewInput:
         return c if _is_row(c, beta, width) else None
     scaled = rounded(beta * wide(c), c.constant.dtype)
     return None if scaled is None else np.broadcast_to(scaled, (width,))
-
-
-def _scaled(c: Value, beta: float, bias: NewInput) -> NewInput:
-    """The bias if there is one, else the summand multiplied by beta."""
-    if bias is not None:
-        return bias
-    return c if beta == 1 else mul(c, beta)
 
 
 @rule("FusedGemmToGemm", P("FusedGemm", "a", "b", "c?", domain=MICROSOFT))

@@ -11,11 +11,12 @@ from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.basic.pad import pad_value
-from ortconv.optimizer.conditions import RESHAPES, ints, scalar, stated_pads
+from ortconv.optimizer.conditions import RESHAPES, ints, producer_of, scalar, split_sizes, stated_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, mul, op, reshape, reshaped, shape_of, sliced, transpose
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.permutation import transpose_perm
 
 MOST_AXES = 4
 """Maximum rank that NNAPI supports."""
@@ -52,7 +53,7 @@ def lower_transpose(m: Match) -> Replacement:
     shape, out = shape_of(move.inputs[0]), m.root.out.static_shape
     if shape is None or len(shape) <= MOST_AXES or out is None or (move is m.root and _is_before_reshape(move)):
         return None
-    merged, perm = _merged(shape, tuple(move.attr("perm", Ints(reversed(range(len(shape)))))))
+    merged, perm = _merged(shape, transpose_perm(move) or ())
     if len(merged) > MOST_AXES or m.x.rank is None or m.x.rank > MOST_AXES:
         return None
     before: NewInput = m.x if m.x.static_shape == merged else reshape(m.x, merged)
@@ -68,8 +69,7 @@ def _is_before_reshape(move: Node) -> bool:
 
 @rule("ConcatToRank4", P(RESHAPES, P("Concat", ..., name="concat"), ...))
 def lower_concat(m: Match) -> Replacement:
-    """Reshape(Concat(Reshape(a), Reshape(b))) with rank 5 or more inside  ->  the same with rank 3, by merging the
-    other axes
+    """Reshape(Concat(Reshape(a), Reshape(b))) with rank 5 or more inside  ->  the same with rank 3, by merging the other axes
 
     Counterpart: none: CPU kernels support any rank
     Opt-in: useful only for an accelerator that supports only up to rank 4.
@@ -93,14 +93,12 @@ def _source(value: Value | None) -> Value | None:
     """A value of at most rank 4 with the same elements: a constant, or the input of a Reshape that makes it."""
     if value is None or value.constant is not None:
         return value
-    node = value.producer
-    if node is None or node.op not in RESHAPES or node.domain:
-        return None
-    found = node.inputs[0]
+    node = producer_of(value, *RESHAPES)
+    found = None if node is None else node.inputs[0]
     return found if found is not None and found.rank is not None and found.rank <= MOST_AXES else None
 
 
-LARGEST_ONES = 1 << 20
+LARGEST_CONSTANT = 1 << 20
 MOST_COPIES = 64
 
 
@@ -116,7 +114,7 @@ def expand(m: Match) -> Replacement:
         return None
     known = (1,) * (len(out) - len(source)) + source
     ones = [d if d != s else 1 for d, s in zip(out, known)]
-    return mul(m.x, np.ones(ones, np.float32)) if math.prod(ones) <= LARGEST_ONES else None
+    return mul(m.x, np.ones(ones, np.float32)) if math.prod(ones) <= LARGEST_CONSTANT else None
 
 
 @rule("TileToConcat", P("Tile", "x", C("repeats")))
@@ -136,19 +134,6 @@ def tile(m: Match) -> Replacement:
     return y if isinstance(y, New) else op("Identity", y)
 
 
-def _parts(node: Node, size: int) -> list[int] | None:
-    """The size of each output of a Split; None if it is unknown."""
-    count = len(node.outputs)
-    stated = node.input(1)
-    if stated is not None:
-        found = ints(stated)
-        return None if found is None else list(found)
-    if "split" in node.attrs:
-        return list(node.attr("split", ()))
-    each = -(-size // count)
-    return [min(each, size - i * each) for i in range(count)]
-
-
 @rule("SplitToSlices", P("Split", "x", ...))
 def split(m: Match) -> Replacement:
     """Split(x)  ->  one Slice per part
@@ -161,7 +146,7 @@ def split(m: Match) -> Replacement:
         return None
     axis = node.attr("axis", 0) % rank
     size = m.x.dim(axis)
-    parts = _parts(node, size) if isinstance(size, int) else None
+    parts = split_sizes(node, size)
     if parts is None or sum(parts) != size or min(parts) < 1:
         return None
     ends = np.cumsum(parts).tolist()
@@ -245,9 +230,6 @@ def _cropped(x: Value, shape: tuple[int, ...], pads: list[tuple[int, int]]) -> N
     return sliced(x, starts, ends, cut) if cut else x
 
 
-LARGEST_FILLING = 1 << 20
-
-
 @rule("PadToConcat", P("Pad", "x", ...))
 def filled(m: Match) -> Replacement:
     """Pad<constant>(x)  ->  Concat with constants along each padded axis
@@ -269,7 +251,7 @@ def filled(m: Match) -> Replacement:
         parts: list[NewInput] = [*([blocks[0]] if pair[0] else []), y, *([blocks[1]] if pair[1] else [])]
         y = op("Concat", *parts, axis=axis) if len(parts) > 1 else y
         dims[axis] += sum(pair)
-    return y if isinstance(y, New) and total <= LARGEST_FILLING else None
+    return y if isinstance(y, New) and total <= LARGEST_CONSTANT else None
 
 
 LONGEST_SUM = 512

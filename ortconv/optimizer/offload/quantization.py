@@ -48,8 +48,7 @@ def quantized_reshape(m: Match) -> Replacement:
 
 @rule("QDQMatMulToRows", P("QuantizeLinear", P("MatMul", _DQ, _WEIGHTS, name="product"), "s", "z"))
 def quantized_rows(m: Match) -> Replacement:
-    """MatMul(a, b) between quantizers  ->  MatMul of matrices between Reshapes, all of them between quantizers, for
-    constant b
+    """MatMul(a, b) between quantizers  ->  MatMul of matrices between Reshapes, all of them between quantizers, for constant b
 
     Counterpart: none: CPU kernels support stacks of matrices
     Opt-in: more nodes; useful only if an accelerator supports only matrices.
@@ -80,8 +79,7 @@ def _apart(node: Node, dq: Node) -> list[NewInput]:
 
 @rule("QDQToFloat", P("QuantizeLinear", P(FLOAT_OPS, P("DequantizeLinear", ..., name="dq"), ..., name="float"), ...))
 def in_float(m: Match) -> Replacement:
-    """Operator between quantizers  ->  the same after an Identity, which separates it from them, so that it computes in
-    float
+    """Operator between quantizers  ->  the same after an Identity, which separates it from them, so that it computes in float
 
     Counterpart: none: CPU kernels compute in 8 bits
     Opt-in: float instead of 8 bits; useful only if an accelerator supports the operator in float only.

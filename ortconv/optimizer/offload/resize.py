@@ -10,7 +10,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import constant_of
+from ortconv.optimizer.conditions import constant_of, stated_scales
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, op
 from ortconv.optimizer.passes import passes
@@ -56,24 +56,15 @@ def _scales(node: Node) -> list[float] | None:
     shapes = _shapes(node)
     if shapes is None:
         return None
-    if "scales" in node.attrs:
-        return list(node.attr("scales", ()))
-    slot = 2 if node.op == "Resize" and node.opset >= 11 else 1
-    if not _is_empty(node, slot):
-        return _stated_scales(node, slot, len(shapes[0]))
-    if slot == 1 or node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
-        return None
-    return [k / n for n, k in zip(*shapes)]
-
-
-def _stated_scales(node: Node, slot: int, rank: int) -> list[float] | None:
-    """The scales at an input of a Resize, with 1 for the axes that it leaves out; None if they are not constant."""
+    rank, stated = len(shapes[0]), stated_scales(node)
+    if stated is None and node.opset >= 11 and _is_empty(node, 2):
+        stretches = node.attr("keep_aspect_ratio_policy", "stretch") == "stretch"
+        return [k / n for n, k in zip(*shapes)] if stretches else None
     axes = [a % rank for a in node.attr("axes", Ints())] or list(range(rank))
-    const = constant_of(node.input(slot))
-    if const is None or const.size != len(axes):
+    if stated is None or len(stated) != len(axes):
         return None
-    stated = dict(zip(axes, const.numpy().astype(np.float64).ravel().tolist()))
-    return [stated.get(a, 1.0) for a in range(rank)]
+    by_axis = dict(zip(axes, stated))
+    return [by_axis.get(a, 1.0) for a in range(rank)]
 
 
 def _sources(node: Node, coordinates: str, rounding: str) -> list[Array] | None:
@@ -109,14 +100,9 @@ def _nearest(node: Node) -> list[Array] | None:
     )
 
 
-def _same(a: list[Array] | None, b: list[Array] | None) -> bool:
-    return a is not None and b is not None and all(map(np.array_equal, a, b))
-
-
 @rule("ResizeToPlainResize", P("Resize", "x", ..., where=lambda node: node.opset >= 11))
 def plain_resize(m: Match) -> Replacement:
-    """Resize with empty inputs, of some axes, or in coordinates that are here equal to plainer ones  ->  Resize in the
-    plain form
+    """Resize with empty inputs, of some axes, or in coordinates that are here equal to plainer ones  ->  Resize in the plain form
 
     Nearest neighbors become asymmetric and rounded down; pytorch_half_pixel becomes half_pixel if no axis shrinks to 1.
 
@@ -143,7 +129,8 @@ def _plain_attributes(node: Node, shape: Sequence[int], out: Sequence[int]) -> d
     """The attributes without axes, and in plainer coordinates if these are equal."""
     attrs: dict[str, Attribute] = {k: v for k, v in node.attrs.items() if k != "axes"}
     if attribute(node, "mode") == "nearest":
-        if _same(_nearest(node), _sources(node, "asymmetric", "floor")):
+        own, plain = _nearest(node), _sources(node, "asymmetric", "floor")
+        if own is not None and plain is not None and all(map(np.array_equal, own, plain)):
             attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         return attrs
     halves = attribute(node, "coordinate_transformation_mode") == "pytorch_half_pixel"

@@ -10,6 +10,7 @@ import numpy as np
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.types import DType, TensorType, ValueType
+from ortconv.optimizer.conditions import array_of
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.quantizers import OPS
@@ -29,14 +30,11 @@ class Edge(NamedTuple):
     zero: int | None
 
 
-class Edit(NamedTuple):
-    """The state of a tensor or an input before a change."""
+class Shift(NamedTuple):
+    """What was changed: the former types of tensors, and the former zero points, by node and slot."""
 
-    value: Value | None
-    type: ValueType | None
-    node: Node | None
-    slot: int
-    old: Value | None
+    types: dict[Value, ValueType | None]
+    zeros: dict[tuple[Node, int], Value]
 
 
 def _edges(node: Node) -> list[Edge] | None:
@@ -117,42 +115,38 @@ def _component(start: Value, graph: Graph) -> tuple[list[Value], dict[tuple[Node
     return list(values), zeros
 
 
-def shift(graph: Graph) -> list[Edit]:
-    """Change all int8 activations to uint8 that can change. Return the edits that `undo` needs."""
-    edits: list[Edit] = []
-    done: set[Value] = set()
+def shift(graph: Graph) -> Shift:
+    """Change all int8 activations to uint8 that can change. Return what `undo` needs."""
+    done = Shift({}, {})
     raised: dict[Value, Value] = {}
-    for node in graph:
-        for value in node.present_outputs:
-            if value in done or not _is_signed(value) or (found := _component(value, graph)) is None:
-                continue
-            values, zeros = found
-            done.update(values)
-            for v in values:
-                edits.append(Edit(v, v.type, None, 0, None))
-                v.retype(TensorType(DType.UINT8, v.shape))
-            for (reader, slot), zero in zeros.items():
-                if zero not in raised:
-                    assert zero.constant is not None
-                    moved = zero.constant.numpy().astype(np.int16) + STEP
-                    raised[zero] = constant(reader, moved.astype(np.uint8))
-                edits.append(Edit(None, None, reader, slot, zero))
-                graph.set_input(reader, slot, raised[zero])
-    return edits
+    for value in (v for node in graph for v in node.present_outputs):
+        if not _is_signed(value) or (found := _component(value, graph)) is None:
+            continue
+        values, zeros = found
+        for v in values:
+            done.types[v] = v.type
+            v.retype(TensorType(DType.UINT8, v.shape))
+        for (reader, slot), zero in zeros.items():
+            if zero not in raised:
+                moved = array_of(zero).astype(np.int16) + STEP
+                raised[zero] = constant(reader, moved.astype(np.uint8))
+            done.zeros[reader, slot] = zero
+            graph.set_input(reader, slot, raised[zero])
+    return done
 
 
-def undo(edits: list[Edit]) -> None:
+def undo(done: Shift) -> None:
     """Undo the changes of `shift`."""
-    for edit in reversed(edits):
-        if edit.value is not None:
-            edit.value.retype(edit.type)
-        elif edit.node is not None and edit.node.graph is not None:
-            edit.node.graph.set_input(edit.node, edit.slot, edit.old)
+    for (node, slot), zero in done.zeros.items():
+        if node.graph is not None:
+            node.graph.set_input(node, slot, zero)
+    for value, type in done.types.items():
+        value.retype(type)
 
 
-def trace_edits(edits: list[Edit], context: Context) -> int:
+def trace_shift(done: Shift, context: Context) -> int:
     """Add each changed tensor to the trace. Return their number."""
-    makers = [e.value.producer for e in edits if e.value is not None and e.value.producer is not None]
+    makers = [value.producer for value in done.types if value.producer is not None]
     for node in makers:
         context.record(NAME, node.label, 0)
     return len(makers)
@@ -165,7 +159,7 @@ def make_unsigned(graph: Graph, context: Context) -> int:
     Differs: tensors between any quantized operators, not only those after constants; weights are unchanged.
     Opt-in: kernels of ARM processors are faster on int8; useful only if an accelerator supports only uint8.
     """
-    return 0 if context.exhausted or graph.owner is not None else trace_edits(shift(graph), context)
+    return 0 if context.exhausted or graph.owner is not None else trace_shift(shift(graph), context)
 
 
 PASSES = (FunctionPass(NAME, make_unsigned),)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.executor.single_node import assert_same, compare, run_kernel
+from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
 MS = "com.microsoft"
 BATCH, HEADS, QUERIES, KEYS, SIZE = 2, 3, 4, 6, 8
@@ -138,3 +138,31 @@ def test_rotary_embedding(rng, dim, interleaved):
     x = values(rng, BATCH, QUERIES, HEADS * SIZE)
     compare("RotaryEmbedding", [x, cos, sin, positions], attributes, opset=23)
     compare("RotaryEmbedding", [x, positions, cos, sin], attributes, domain=MS)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize(("window", "capacity"), [(0, 24), (3, 3), (3, 4), (2, 6)])
+def test_group_query_attention_in_steps(rng, window, capacity, padded):
+    """Caches for a window lose their oldest tokens; the rows behind the tokens that a cache holds are unspecified."""
+    attributes = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1}
+    if window:
+        attributes |= {"local_window_size": window, "sliding_window_cache": 1}
+    past = [np.zeros((BATCH, 2, capacity, 16), np.float32)] * 2
+    rotations = [values(rng, 40, 8), values(rng, 40, 8)]
+    totals = np.zeros(BATCH, np.int32)
+    for longest in (3, 1, 5, 2, 4) if padded else (3, 1, 1, 1, 1, 1):
+        tokens = rng.integers(1, longest + 1, BATCH).astype(np.int32) if padded else np.full(BATCH, longest, np.int32)
+        totals = totals + tokens
+        most = np.array(max(totals.max(), longest), np.int32)
+        inputs = [values(rng, BATCH, longest, 8 * 16), None, None, *past, totals - 1, most, *rotations]
+        inputs += [None] * 7 + [tokens] if padded else []
+        want = run_onnxruntime("GroupQueryAttention", inputs, attributes, domain=MS, n_outputs=3)
+        got = run_kernel("GroupQueryAttention", inputs, attributes, domain=MS, n_outputs=3)
+        for b, (total, count) in enumerate(zip(totals, tokens)):
+            room = capacity - window + 1
+            held = total if total <= capacity else total - room * -(-(total - capacity) // room)
+            np.testing.assert_allclose(got[0][b, :count], want[0][b, :count], rtol=1e-4, atol=1e-5)
+            for mine, other in zip(got[1:], want[1:]):
+                assert mine.shape == other.shape
+                np.testing.assert_allclose(mine[b, :, :held], other[b, :, :held], rtol=1e-4, atol=1e-5)
+        past = want[1:]

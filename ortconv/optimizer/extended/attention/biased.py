@@ -76,12 +76,11 @@ def _replaced(where: Node) -> Biased | None:
 
 
 def _may_be_scores(value: Value) -> bool:
-    node = value.producer
-    while node is not None and node.domain == "" and node.op in ("Mul", "Div", "Reshape", "Where"):
+    found: Value | None = value
+    while (node := producer_of(found, "Mul", "Div", "Reshape", "Where")) is not None:
         operands = node.inputs[1:] if node.op == "Where" else node.inputs
-        inner = next((v for v in operands if v is not None and v.constant is None), None)
-        node = None if inner is None else inner.producer
-    return node is not None and node.is_op("MatMul")
+        found = next((v for v in operands if v is not None and v.constant is None), None)
+    return producer_of(found, "MatMul") is not None
 
 
 class Condition(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import only_reader, producer_of, reader_of, scalar
+from ortconv.optimizer.conditions import exactly, only_reader, producer_of, reader_of, scalar
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.biased import Biased, leaves_a_key, split_mask
 from ortconv.optimizer.extended.attention.heads import (
@@ -33,7 +33,7 @@ from ortconv.optimizer.extended.attention.making import (
     with_past,
     with_whole_bias,
 )
-from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, Scores
+from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, Scores, number
 from ortconv.optimizer.extended.attention.past import Past, Pasts, past_of
 from ortconv.optimizer.extended.attention.projection import (
     Projection,
@@ -42,6 +42,7 @@ from ortconv.optimizer.extended.attention.projection import (
     projection_of,
 )
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.pattern import C, P, matches
 from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import output_dims
 
@@ -284,6 +285,9 @@ def _fit(heads: tuple[Heads, Heads, Heads], scores: Node | None, values: Node | 
     )
 
 
+_GUARD = P("Where", P("IsNaN", "weights", name="test"), C("zero", where=exactly(0)), "weights")
+
+
 def _guard(softmax: Node) -> tuple[Node, Node] | None:
     """The nodes of Where(IsNaN(softmax), 0, softmax), if nothing else reads the Softmax; else None.
 
@@ -291,13 +295,10 @@ def _guard(softmax: Node) -> tuple[Node, Node] | None:
     the values contain NaN too, whatever the weights are.
     """
     weights = softmax.out
-    nodes = {node.op: node for node in weights.consumers}
-    if weights.is_output or len(weights.uses) != 2 or nodes.keys() != {"IsNaN", "Where"}:
+    m = next((m for node in weights.consumers for m in matches(_GUARD, node) if m.weights is weights), None)
+    if m is None or m.graph is not softmax.graph or weights.is_read_outside({m.root, m.node("test")}):
         return None
-    where, test = nodes["Where"], nodes["IsNaN"]
-    if where.graph is not softmax.graph or where.inputs[0] is not test.out or where.inputs[2] is not weights:
-        return None
-    return (where, test) if scalar(where.inputs[1]) == 0 and only_reader(test.out) is where else None
+    return (m.root, m.node("test")) if only_reader(m.node("test").out) is m.root else None
 
 
 def _is_bounded(root: Node, query: Heads, value: Heads) -> bool:
@@ -367,12 +368,12 @@ def _is_long(f: Found) -> bool:
     if _is_masked(f) or f.query.size <= NARROW:
         return False
     limit = LONG_OF_SMALL_HEADS if f.query.size <= SMALL_HEAD else LONG
-    return all(rows is not None and rows >= limit for rows in (_rows(f.query), _rows(f.key)))
+    return all(rows is not None and rows >= limit for rows in (number(length(side, 1)) for side in (f.query, f.key)))
 
 
 def _is_short(f: Found) -> bool:
     """True if MultiHeadAttention is faster than Attention because the sequences are many and short. See docs/encoders.md."""
-    rows, batch = (next((d for d in length(f.query, axis) if isinstance(d, int)), None) for axis in (1, 0))
+    rows, batch = (number(length(f.query, axis)) for axis in (1, 0))
     return rows is not None and batch is not None and rows <= SHORT and batch >= MANY
 
 
@@ -384,7 +385,7 @@ def _fills_tiles(f: Found) -> bool:
 
 def _is_faster_in_parts(f: Found) -> bool:
     """True for narrow heads, and if the mask costs one Add, since MultiHeadAttention copies it for each head and row."""
-    queries, keys = _rows(f.query), _rows(f.key)
+    queries, keys = (number(length(side, 1)) for side in (f.query, f.key))
     if any(side.source is side.whole for side in (f.key, f.value)):
         return False
     if _is_masked(f):
@@ -394,11 +395,6 @@ def _is_faster_in_parts(f: Found) -> bool:
 
 def _is_masked(f: Found) -> bool:
     return f.bias is not None or f.padding is not None
-
-
-def _rows(side: Heads) -> int | None:
-    """The number of queries, keys or values; None if it is free."""
-    return next((d for d in length(side, 1) if isinstance(d, int)), None)
 
 
 PASSES = (FunctionPass("AttentionFusion", fuse, operators=(("", "Softmax"),), also=(("", "MatMul"),)),)

@@ -7,13 +7,11 @@ from math import prod
 import numpy as np
 
 from ortconv.ir.graph import Value
-from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import ValueType
 from ortconv.optimizer.conditions import equal_shapes, ints
-from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT, SWAP_HEADS
-from ortconv.optimizer.extended.attention.partial_rotary import is_plain
+from ortconv.optimizer.extended.attention.partial_rotary import is_plain, rotate, rotated
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import transpose_perm
@@ -21,10 +19,9 @@ from ortconv.optimizer.permutation import transpose_perm
 _HEADS = P("Transpose", P("Reshape", "x", "heads", name="split"), name="turn")
 
 
-@rule("RotaryRowsFusion", P("RotaryEmbedding", _HEADS, "positions", "cos", "sin", domain=MICROSOFT))
+@rule("RotaryRowsFusion", rotated(_HEADS))
 def rotate_rows(m: Match) -> Replacement:
-    """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), if the rows of x are split
-    into heads
+    """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), if the rows of x are split into heads
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -36,8 +33,7 @@ def rotate_rows(m: Match) -> Replacement:
         return None
     if not isinstance(width, int) or dims[3] != 2 * width or not equal_shapes(x[:2], dims[:2]):
         return None
-    rotated = New("RotaryEmbedding", [m.x, m.positions, m.cos, m.sin], like=m.root, domain=MICROSOFT, types=[m.x.type])
-    rows = New("Reshape", [rotated, m.heads], like=split, types=[split.out.type])
+    rows = New("Reshape", [rotate(m, m.x, m.x.type), m.heads], like=split, types=[split.out.type])
     return New("Transpose", [rows], like=turn)
 
 
@@ -70,8 +66,7 @@ def _reshaped(m: Match, x: New) -> Replacement:
 
 @rule("HeadOrderFusion", _swapped(P("MatMul", "x", C("w"), name="product")))
 def swap_columns(m: Match) -> Replacement:
-    """Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(MatMul(x, w))))  ->  Reshape(MatMul(x, w')), with the columns of w in
-    that order
+    """Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(MatMul(x, w))))  ->  Reshape(MatMul(x, w')), with the columns of w in that order
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -89,23 +84,17 @@ def swap_bias(m: Match) -> Replacement:
     order = _order(m, m.x)
     if order is None or m.tensor("b").shape != (m.x.dim(2),):
         return None
-    type = m.x.type
-    total = New("Add", [_swap(m, type), m.tensor("b").numpy()[order]], like=m.node("sum"), types=[type])
+    total = New("Add", [_swap(m), m.tensor("b").numpy()[order]], like=m.node("sum"), types=[m.x.type])
     return _reshaped(m, total)
 
 
-_ROTATED = P("RotaryEmbedding", "x", "positions", "cos", "sin", domain=MICROSOFT, name="rotation")
-
-
-@rule("HeadOrderFusion", _swapped(_ROTATED))
+@rule("HeadOrderFusion", _swapped(rotated("x")))
 def swap_before_rotation(m: Match) -> Replacement:
     "Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(RotaryEmbedding(x))))  ->  Reshape(RotaryEmbedding(Reshape(Transpose(Reshape(x)))))"
-    rotation = m.node("rotation")
-    width = m.cos.dim(1)
-    if _order(m, m.x) is None or not is_plain(rotation) or not isinstance(width, int) or _parts(m)[2] != 2 * width:
+    width, plain = m.cos.dim(1), is_plain(m.node("rotation"))
+    if _order(m, m.x) is None or not plain or not isinstance(width, int) or _parts(m)[2] != 2 * width:
         return None
-    inputs: list[NewInput] = [_swap(m, m.x.type), m.positions, m.cos, m.sin]
-    return _reshaped(m, New("RotaryEmbedding", inputs, like=rotation, domain=MICROSOFT, types=[m.x.type]))
+    return _reshaped(m, rotate(m, _swap(m), m.x.type))
 
 
 @rule("HeadOrderFusion", P("MatMul", _swapped("x"), C("w")))
@@ -121,13 +110,13 @@ def swap_rows(m: Match) -> Replacement:
     return New("MatMul", [m.x, weights], like=m.root)
 
 
-def _swap(m: Match, type: ValueType | None) -> New:
-    """The same Reshapes and Transpose, applied to rows of this type."""
+def _swap(m: Match) -> New:
+    """The same Reshapes and Transpose, applied to x."""
     split, turn = m.node("split"), m.node("turn")
     rows = New("Reshape", [m.x, m.heads], like=split, types=[split.out.type])
     turned = New("Transpose", [rows], like=turn, types=[turn.out.type])
     shape = np.array([0, 0, prod(_parts(m))], np.int64)
-    return New("Reshape", [turned, shape], types=[type])
+    return New("Reshape", [turned, shape], types=[m.x.type])
 
 
 PASSES = ROTARY_ROWS, HEAD_ORDER = passes(rotate_rows, swap_columns, swap_bias, swap_before_rotation, swap_rows)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import Dim, DType, Shape
-from ortconv.optimizer.conditions import ints, keeps_rank, numbers, only_reader, producer_of, scalar
+from ortconv.optimizer.conditions import ints, keeps_rank, numbers, own_producer, producer_of, scalar
 from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import Element, dim_of, output_dims, refined, target
 from ortconv.optimizer.symbols import plus, times
@@ -78,8 +78,8 @@ class Path(NamedTuple):
 
 def _scaling(value: Value) -> tuple[Node, Value, float] | None:
     """A Mul or Div by a constant number that computes a value for one reader, its other input and the number; else None."""
-    node = producer_of(value, "Mul", "Div")
-    if node is None or only_reader(value) is None:
+    node = own_producer(value, "Mul", "Div")
+    if node is None:
         return None
     a, b = node.inputs
     if node.op == "Mul" and scalar(b) is None:

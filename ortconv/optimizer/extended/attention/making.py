@@ -163,12 +163,6 @@ def _merged(side: Heads, before: Node) -> Value:
     return reshaped(turned, (0, 0, hidden), before, TensorType(DType.FLOAT, (batch, rows, hidden)))
 
 
-def _only_rows(result: Value, rows: Value, before: Node) -> Value:
-    """The result, with zeros in rows without a key."""
-    zero = before.parent.constant(Tensor.of(np.float32(0)), f"{rows.name}_const")
-    return insert("Where", [rows, result, zero], result.type, before)
-
-
 def by_groups(f: Found, masks: Masks) -> Found:
     """The same attention with as many query heads as key heads; if they share keys, with one row per copy."""
     if f.key.copies == 1:
@@ -190,7 +184,8 @@ def result_of(f: Found, fused: Node, seen: Value | None) -> Value:
         type = TensorType(DType.FLOAT, (out.dim(0), out.dim(1), hidden))
         rows = reshaped(rows, (0, -1, hidden), f.root, type)
     if seen is not None:
-        rows = _only_rows(rows, seen, f.root)
+        zero = f.graph.constant(Tensor.of(np.float32(0)), f"{seen.name}_const")
+        rows = insert("Where", [seen, rows, zero], rows.type, f.root)
     return _swapped(rows, (copies, count, size), f.root) if swap else rows
 
 

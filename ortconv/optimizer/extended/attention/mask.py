@@ -10,12 +10,12 @@ from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS, ints, producer_of
+from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS, ints, producer_of, source_of
 from ortconv.optimizer.extended.attention.biased import Biased, condition_of, masked_keys
 from ortconv.optimizer.extended.attention.heads import Heads, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
 from ortconv.optimizer.insertion import insert, integers, with_list
-from ortconv.optimizer.shapes import Element, dim_of, elements
+from ortconv.optimizer.shapes import AxisSlice, Element, axis_slices, dim_of, elements
 from ortconv.optimizer.symbols import PLUS, stretches_to, times
 
 
@@ -95,7 +95,7 @@ class Masks:
         return self.made[keys, inverted]
 
     def _constant(self, biased: Biased, const: Tensor, scores: Scores) -> Value | None:
-        rows, columns = _number(scores.rows), _number(scores.columns)
+        rows, columns = number(scores.rows), number(scores.columns)
         if const.rank > 4 or rows is None or columns is None or const.size == 0:
             return None
         assert biased.mask is not None
@@ -231,7 +231,7 @@ class Masks:
     def size(self, side: Heads, before: Node) -> Value | None:
         """The number of rows as a tensor of one element."""
         source = side.source
-        known = _number(length(side, 1))
+        known = number(length(side, 1))
         if known is not None:
             return integers(self.graph, (known,), source)
         if source.graph is not self.graph or source.rank not in (3, 4):
@@ -316,7 +316,7 @@ def _dim(known: set[Element]) -> Dim:
     return next((d for d in known if isinstance(d, (int, str))), None)
 
 
-def _number(known: set[Element]) -> int | None:
+def number(known: set[Element]) -> int | None:
     """One of these equal elements that is a number; None if there is none."""
     return next((d for d in known if isinstance(d, int)), None)
 
@@ -370,62 +370,41 @@ def _row_dim(mask: Value, dim: Element, rows: set[Element], columns: set[Element
     queries = next((d for d in rows if isinstance(d, str)), None)
     if queries is None or _is_one_of(dim, rows):
         return dim
-    cuts = _square_part(mask)
-    if cuts is None or elements(cuts[0].start) != (0,):
+    across = _cut(source_of(mask, "Where", "Cast"), 3)
+    along = None if across is None else _cut(across.node.inputs[0], 2)
+    if across is None or along is None or across.part.start != 0 or not _is_of_square(along.node):
         return dim
-    across, along = cuts
-    keys = next((d for d in columns if elements(across.end) == elements(along.end) == (d,)), None)
-    return queries if isinstance(keys, str) and _is_difference(along.start, keys, queries) else dim
-
-
-def _square_part(mask: Value) -> tuple[_Cut, _Cut] | None:
-    """The Slices that select columns, and before that rows, of a mask with as many rows as columns; None if there are none."""
-    across = _cut(_unconditional(mask), 3)
-    along = None if across is None else _cut(across.x, 2)
-    return (across, along) if across is not None and along is not None and _is_square(along.x) else None
-
-
-def _unconditional(mask: Value) -> Value | None:
-    """The condition that selects the elements of a mask, before its casts."""
-    value: Value | None = mask
-    while (node := producer_of(value, "Where", "Cast")) is not None:
-        value = node.inputs[0]
-    return value
-
-
-def _is_square(mask: Value) -> bool:
-    """True if a mask has as many rows as columns, and more than one."""
-    rows, columns = (mask.dim(axis) for axis in (2, 3))
-    return isinstance(rows, int) and rows == columns and rows > 1
+    keys = next((d for d in columns if across.part.end == along.part.end == d), None)
+    return queries if isinstance(keys, str) and _is_difference(along.node.input(1), keys, queries) else dim
 
 
 class _Cut(NamedTuple):
-    """A Slice along one axis: its input and its bounds."""
+    """A Slice along one axis."""
 
-    x: Value
-    start: Value
-    end: Value
+    node: Node
+    part: AxisSlice
 
 
 def _cut(value: Value | None, axis: int) -> _Cut | None:
     """The Slice along this axis that computes a value of rank 4, if its step is 1; None if there is none."""
     node = producer_of(value, "Slice")
-    if node is None or node.out.rank != 4 or len(node.inputs) < 4:
+    parts = None if node is None or node.out.rank != 4 else axis_slices(node, elements)
+    if node is None or parts is None or len(parts) != 1:
         return None
-    x, start, end, axes = node.inputs[:4]
-    step = node.input(4)
-    if x is None or start is None or end is None or ints(axes) not in ((axis,), (axis - 4,)):
-        return None
-    return _Cut(x, start, end) if step is None or ints(step) == (1,) else None
+    return _Cut(node, parts[0]) if (parts[0].axis % 4, parts[0].step) == (axis, 1) else None
+
+
+def _is_of_square(cut: Node) -> bool:
+    """True if a Slice reads a mask with as many rows as columns, and more than one."""
+    rows, columns = (cut.dim(0, axis) for axis in (2, 3))
+    return isinstance(rows, int) and rows == columns and rows > 1
 
 
 def _is_difference(value: Value | None, keys: str, queries: str) -> bool:
     """True if a tensor of one element is the number of keys, some of which are those of the queries, minus that of queries."""
     if queries not in keys.split(PLUS):
         return False
-    while (node := producer_of(value, *RESHAPES, "Cast")) is not None:
-        value = node.inputs[0]
-    difference = producer_of(value, "Sub")
+    difference = producer_of(source_of(value, *RESHAPES, "Cast"), "Sub")
     return difference is not None and [elements(v) for v in difference.inputs] == [(keys,), (queries,)]
 
 

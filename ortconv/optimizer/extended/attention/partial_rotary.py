@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.types import TensorType
-from ortconv.optimizer.conditions import equal_shapes
+from ortconv.ir.types import TensorType, ValueType
+from ortconv.optimizer.conditions import equal_shapes, producer_of
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT
 from ortconv.optimizer.extended.parts import sliced
@@ -22,25 +22,31 @@ def is_plain(rotation: Node) -> bool:
     return not any(rotation.attr(name, 0) for name in ("num_heads", "rotary_embedding_dim", "is_packed_batching"))
 
 
-def _rotated(part: PatternInput) -> P:
-    return P("RotaryEmbedding", part, "positions", "cos", "sin", domain=MICROSOFT, name="rotation")
+def rotated(x: PatternInput) -> P:
+    """Pattern of a RotaryEmbedding of x."""
+    return P("RotaryEmbedding", x, "positions", "cos", "sin", domain=MICROSOFT, name="rotation")
 
 
-@rule("PartialRotaryFusion", P("Concat", _rotated("part"), "rest"))
+def rotate(m: Match, x: NewInput, type: ValueType | None) -> New:
+    """The matched rotation, applied to x, which has this type."""
+    inputs = (x, m.positions, m.cos, m.sin)
+    return New("RotaryEmbedding", inputs, like=m.node("rotation"), domain=MICROSOFT, types=[type])
+
+
+@rule("PartialRotaryFusion", P("Concat", rotated("part"), "rest"))
 def rotate_heads(m: Match) -> Replacement:
     """Concat(RotaryEmbedding(first part of Transpose(x)), second part)  ->  Transpose(RotaryEmbedding<rotary_embedding_dim>(x))
 
     Counterpart: none: beyond ONNX Runtime
     """
-    whole = _whole(m)
-    turn = None if whole is None else whole.producer
-    if whole is None or turn is None or transpose_perm(turn) != SPLIT or turn.inputs[0] is None:
+    turn = producer_of(_whole(m), "Transpose")
+    if turn is None or transpose_perm(turn) != SPLIT:
         return None
-    rotated = _rotate(m, turn.inputs[0])
+    rotated = _rotate(m, turn.present_inputs[0])
     return rotated and New("Transpose", [rotated], like=turn)
 
 
-_ROWS = _rotated(P("Reshape", "part", ..., name="rows"))
+_ROWS = rotated(P("Reshape", "part", ..., name="rows"))
 
 
 @rule("PartialRotaryFusion", P("Concat", P("Reshape", _ROWS, ..., name="back"), "rest"))
@@ -76,9 +82,8 @@ def _rotate(m: Match, x: Value) -> New | None:
         return None
     type = TensorType(x.type.dtype, (batch, length, heads * size))
     rows = New("Reshape", [x, np.array([0, 0, heads * size], np.int64)], types=[type])
-    attrs: dict[str, Attribute] = {**m.node("rotation").attrs, "num_heads": heads, "rotary_embedding_dim": 2 * width}
-    inputs: list[NewInput] = [rows, m.positions, m.cos, m.sin]
-    rotated = New("RotaryEmbedding", inputs, attrs, domain=MICROSOFT, types=[type])
+    attrs = {**m.node("rotation").attrs, "num_heads": heads, "rotary_embedding_dim": 2 * width}
+    rotated = New("RotaryEmbedding", [rows, m.positions, m.cos, m.sin], attrs, domain=MICROSOFT, types=[type])
     return New("Reshape", [rotated, np.array([0, 0, heads, size], np.int64)], types=[x.type])
 
 

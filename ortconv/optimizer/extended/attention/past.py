@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import producer_of
 from ortconv.optimizer.extended.attention.heads import Heads, length, split_heads
@@ -85,7 +85,7 @@ class Pasts:
             if node in nodes:
                 return True
             seen.add(node)
-            stack += _producers((*node.inputs, *captures(node)))
+            stack += _producers(node.reads)
         return False
 
 

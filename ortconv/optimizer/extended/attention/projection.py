@@ -9,8 +9,9 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import constant_of, is_plain_gemm, only_reader, producer_of
+from ortconv.optimizer.conditions import array_of, constant_of, is_plain_gemm, only_reader, producer_of
 from ortconv.optimizer.extended.attention.heads import Heads
+from ortconv.optimizer.pattern import C, P, matches
 from ortconv.optimizer.shapes import target
 
 
@@ -28,17 +29,14 @@ class Projection(NamedTuple):
 
     def matrix(self) -> Array:
         """The weight, (hidden, width)."""
-        assert self.weight.constant is not None
-        weight = self.weight.constant.numpy()
-        weight = weight.T if self.transposed else weight
+        weight = array_of(self.weight).T if self.transposed else array_of(self.weight)
         return weight[:, self.start : self.start + self.width]
 
     def vector(self) -> Array:
         """The bias, (width,); zeros if there is none."""
         if self.bias is None:
             return np.zeros(self.width, np.float32)
-        assert self.bias.constant is not None
-        return self.bias.constant.numpy().reshape(-1)[self.start : self.start + self.width]
+        return array_of(self.bias).reshape(-1)[self.start : self.start + self.width]
 
 
 def projection_of(heads: Heads) -> Projection | None:
@@ -51,27 +49,19 @@ def projection_of(heads: Heads) -> Projection | None:
     return _from_gemm(node, heads) if node.op == "Gemm" else _from_matmul(node, heads.count * heads.size)
 
 
+_PRODUCT = P("MatMul", "x", C("weight"), name="product")
+_WITH_BIAS = P("Add", _PRODUCT, C("bias"), commutative=True)
+
+
 def _from_matmul(node: Node, width: int) -> Projection | None:
     """The projection whose last node is a MatMul, or an Add that adds the bias."""
-    product, bias = _without_bias(node, width) if node.op == "Add" else (node, None)
-    if product is None or not product.is_op("MatMul") or product.ep != node.ep:
+    m = next(matches(_WITH_BIAS if node.op == "Add" else _PRODUCT, node), None)
+    if m is None or m.x.rank != 3 or not _is_weight(m.weight, m.x, 0, width):
         return None
-    x, weight = product.inputs
-    if x is None or weight is None or x.rank != 3 or not _is_weight(weight, x, 0, width):
+    product, bias = m.node("product"), m.optional("bias")
+    if product.ep != node.ep or (bias is not None and (bias.shape != (width,) or only_reader(product.out) is None)):
         return None
-    return Projection(x, product, weight, bias, transposed=False, width=width)
-
-
-def _without_bias(node: Node, width: int) -> tuple[Node | None, Value | None]:
-    """The input of an Add with a constant bias, and the bias; (None, None) for any other node."""
-    a, b = node.inputs
-    if a is not None and a.constant is not None:
-        a, b = b, a
-    if a is None or only_reader(a) is None:
-        return None, None
-    if b is None or b.constant is None or b.shape != (width,):
-        return None, None
-    return a.producer, b
+    return Projection(m.x, product, m.weight, bias, transposed=False, width=width)
 
 
 def packed_projections(sides: tuple[Heads, ...]) -> list[Projection] | None:

@@ -11,7 +11,7 @@ from ortconv.optimizer.conditions import axes_of, equal_shapes, keeps_rank, with
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import repeats
 from ortconv.optimizer.passes import passes
-from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.pattern import C, Match, P, with_factor
 from ortconv.optimizer.permutation import permuted, transpose_perm
 
 _WIDE = P("Expand", P("Unsqueeze", "x", ..., name="unsqueeze"), ..., name="expand")
@@ -66,8 +66,7 @@ _REPEATED = P("Gather", "x", C("index"), name="gather")
 
 @rule("GroupedMatMulFusion", P("Transpose", _REPEATED))
 def transpose_before_repeat(m: Match) -> Replacement:
-    """Transpose(Gather(x, [0, 0, 1, 1, ...]))  ->  Gather(Transpose(x), [0, 0, 1, 1, ...]) along the new position of
-    the axis
+    """Transpose(Gather(x, [0, 0, 1, 1, ...]))  ->  Gather(Transpose(x), [0, 0, 1, 1, ...]) along the new position of the axis
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -80,11 +79,7 @@ def transpose_before_repeat(m: Match) -> Replacement:
     return New("Gather", [inner, m.index], {"axis": axis}, like=gather)
 
 
-@rule(
-    "GroupedMatMulFusion",
-    P("Mul", _REPEATED, C("factor", one=True), commutative=True),
-    P("Div", _REPEATED, C("factor", one=True)),
-)
+@rule("GroupedMatMulFusion", *with_factor(_REPEATED, C("factor", one=True)))
 def scale_before_repeat(m: Match) -> Replacement:
     "Gather(x, [0, 0, 1, 1, ...]) * factor  ->  Gather(x * factor, [0, 0, 1, 1, ...])"
     gather = m.node("gather")
@@ -96,8 +91,7 @@ def scale_before_repeat(m: Match) -> Replacement:
 
 @rule("GroupedMatMulFusion", P("MatMul", "a", _REPEATED))
 def multiply_groups(m: Match) -> Replacement:
-    """MatMul(a, Gather<axis 1>(x, [0, 0, 1, 1, ...]))  ->  Reshape(MatMul(Reshape(a), x)), each matrix with one group
-    of rows
+    """MatMul(a, Gather<axis 1>(x, [0, 0, 1, 1, ...]))  ->  Reshape(MatMul(Reshape(a), x)), each matrix with one group of rows
 
     Counterpart: none: beyond ONNX Runtime, whose GroupQueryAttentionFusion supports other providers only
     """
@@ -120,11 +114,7 @@ def multiply_groups(m: Match) -> Replacement:
 _SPLIT_PRODUCT = P("Reshape", P("MatMul", "a", "b", name="matmul"), "shape", name="reshape")
 
 
-@rule(
-    "GroupedMatMulFusion",
-    P("Mul", _SPLIT_PRODUCT, C("k", one=True), commutative=True),
-    P("Div", _SPLIT_PRODUCT, C("k", one=True)),
-)
+@rule("GroupedMatMulFusion", *with_factor(_SPLIT_PRODUCT, C("k", one=True)))
 def scale_before_reshape(m: Match) -> Replacement:
     """Reshape(MatMul(a, b)) * k  ->  Reshape(MatMul(a, b) * k), so that the factor can be fused into the product"""
     product = m.node("matmul").out

@@ -14,6 +14,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import (
     SLICE_BY_INPUTS,
+    array_of,
     axes_of,
     constant_of,
     equal_shapes,
@@ -26,10 +27,11 @@ from ortconv.optimizer.engine import Context, New
 from ortconv.optimizer.extended.parts import AxisRange, part_of
 from ortconv.optimizer.insertion import insert, insert_fused, integers, reshaped
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.pattern import Match, P, matches
+from ortconv.optimizer.permutation import transpose_perm
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Rotation:
+class Rotation(NamedTuple):
     """x * factors + (-second half of x, first half of x) * other factors."""
 
     root: Node
@@ -41,8 +43,7 @@ class Rotation:
     nodes: tuple[Node, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Table:
+class Table(NamedTuple):
     """The node that computes the factors for all heads. `axes` are those of batch, rows and columns in its result."""
 
     node: Node
@@ -74,14 +75,12 @@ class Tables:
             return None
         if not all(_has_equal_halves(node.inputs[0], r.x.dim(-1)) for node in (cos, sin)):
             return None
-        return positions, self._first_half(cos.inputs[0]), self._first_half(sin.inputs[0])
+        return positions, self._first_half(cos.present_inputs[0]), self._first_half(sin.present_inputs[0])
 
-    def _first_half(self, table: Value | None) -> Value:
+    def _first_half(self, table: Value) -> Value:
         """The first half of a constant's columns."""
-        assert table is not None
-        assert table.constant is not None
         if table not in self.made:
-            half, _ = np.split(table.constant.numpy(), 2, axis=1)
+            half, _ = np.split(array_of(table), 2, axis=1)
             self.made[table] = self.graph.constant(Tensor.of(np.ascontiguousarray(half)), f"{table.name}_half")
         return self.made[table]
 
@@ -170,56 +169,28 @@ def _rows(heads: Value, type: TensorType) -> Value | None:
     return rows if rows is not None and equal_shapes(rows.shape, type.shape) else None
 
 
+_HALVES = P("Concat", P("Neg", "second"), "first", name="join")
+_ROTATED = P(
+    "Add", P("Mul", "x", "cos", commutative=True), P("Mul", _HALVES, "sin", commutative=True), commutative=True
+)  # fmt: skip
+
+
 def _find(root: Node) -> Rotation | None:
-    products = [producer_of(v, "Mul") for v in root.inputs]
-    for plain, turned in (products, products[::-1]):
-        if plain is None or turned is None:
-            return None
-        for half, sin in (turned.inputs, turned.inputs[::-1]):
-            found = _source_of_halves(half)
-            cos = None if found is None else _factor(plain, found.x)
-            if found is None or cos is None or sin is None:
-                continue
-            nodes = (plain, turned, *found.nodes)
-            if all(only_reader(node.out) is not None for node in nodes):
-                return _rotation(root, found.x, cos, sin, nodes)
-    return None
+    return next((found for m in matches(_ROTATED, root) if (found := _rotation(m)) is not None), None)
 
 
-def _rotation(root: Node, x: Value, cos: Value, sin: Value, nodes: tuple[Node, ...]) -> Rotation | None:
-    """None if rows come before heads, so that they are rotated as rows, and number or size of the heads are unknown."""
-    heads = 1 if cos.dim(1) == 1 else 2
-    return Rotation(root, x, cos, sin, heads, nodes) if heads == 1 or numbers(x.dim(2), x.dim(3)) else None
-
-
-def _factor(product: Node, x: Value) -> Value | None:
-    """The other factor of a product with float32 heads x; None if x is no factor."""
-    if x not in product.inputs or x.rank != 4 or x.dtype is not DType.FLOAT:
+def _rotation(m: Match) -> Rotation | None:
+    """The rotation of float32 heads in a match. If rows come before heads, number and size of the heads must be known."""
+    x, nodes, join = m.x, tuple(node for node, _ in m.nodes), m.node("join")
+    second, first = part_of(m.second), part_of(m.first)
+    if first is None or x.rank != 4 or x.dtype is not DType.FLOAT or join.attr("axis", 0) not in (-1, 3):
         return None
-    return product.inputs[1 - product.inputs.index(x)]
-
-
-class _Halves(NamedTuple):
-    """Concat(-x[..., half:], x[..., :half]): x, and the nodes Concat and Neg."""
-
-    x: Value
-    nodes: tuple[Node, Node]
-
-
-def _source_of_halves(value: Value | None) -> _Halves | None:
-    """The halves of which a value consists; None if it has another form."""
-    join = producer_of(value, "Concat")
-    if join is None or len(join.inputs) != 2:
+    halves = AxisRange(x, 3, 0, first.end), AxisRange(x, 3, first.end, 2 * first.end)
+    if (first, second) != halves or x.dim(3) != 2 * first.end or None in (only_reader(node.out) for node in nodes):
         return None
-    negative, rank = producer_of(join.inputs[0], "Neg"), join.out.rank or 0
-    if negative is None or join.attr("axis", 0) not in (-1, rank - 1):
-        return None
-    second, first = part_of(negative.inputs[0]), part_of(join.inputs[1])
-    if first is None or second is None:
-        return None
-    x, half = first.x, first.end
-    halves = AxisRange(x, rank - 1, 0, half), AxisRange(x, rank - 1, half, 2 * half)
-    return _Halves(x, (join, negative)) if (first, second) == halves and x.dim(-1) == 2 * half else None
+    heads = 1 if m.cos.dim(1) == 1 else 2
+    known = heads == 1 or numbers(x.dim(2), x.dim(3))
+    return Rotation(m.root, x, m.cos, m.sin, heads, nodes) if known else None
 
 
 def _table(value: Value) -> Table | None:
@@ -254,7 +225,7 @@ def _sources(node: Node, inner: Value) -> tuple[int | None, ...] | None:
     if inner.rank is None:
         return None
     if node.op == "Transpose":
-        return tuple(node.attr("perm", Ints(reversed(range(inner.rank)))))
+        return transpose_perm(node)
     inserted = _inserted(node, inner)
     if inserted is None:
         return None

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ortconv.ir.broadcast import broadcast_shapes
-from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.graph import Graph, Value
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import SLICE_BY_INPUTS, numbers, only_reader, producer_of
+from ortconv.optimizer.conditions import SLICE_BY_INPUTS, numbers, only_reader
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.mask import Masks
 from ortconv.optimizer.insertion import insert, integers
 from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.pattern import Match, P, matches
 from ortconv.optimizer.symbols import quotient
 
-
-class Stacked(NamedTuple):
-    """Reshape(scores + bias) + mask: the three nodes, and their operands."""
-
-    inner: Node
-    reshape: Node
-    outer: Node
-    scores: Value
-    bias: Value
-    mask: Value
+_SUM = P("Add", "scores", "bias", commutative=True, name="inner")
+_STACKED = P("Softmax", P("Add", P("Reshape", _SUM, ..., name="reshape"), "mask", commutative=True, name="outer"))
 
 
 def fuse(graph: Graph, context: Context) -> int:
@@ -36,64 +27,40 @@ def fuse(graph: Graph, context: Context) -> int:
     sums: dict[tuple[Value, Value], Value] = {}
     done = 0
     for softmax in softmaxes:
-        found = None if context.exhausted else _find(softmax)
-        if found is None or not context.may_touch(softmax, found.inner, found.reshape, found.outer):
+        m = next(filter(_fits, matches(_STACKED, softmax)), None)
+        if m is None or not context.may_touch(softmax, *(node for node, _ in m.nodes)):
             continue
+        inner, reshape, outer = (m.node(name) for name in ("inner", "reshape", "outer"))
         before = len(graph)
-        if (found.bias, found.mask) not in sums:
-            sums[found.bias, found.mask] = _sum(found, masks)
-        graph.set_input(found.reshape, 0, found.scores)
-        graph.set_inputs(found.outer, [found.reshape.out, sums[found.bias, found.mask]])
-        graph.remove_dead(found.inner)
-        context.record("StackedBiasFusion", found.outer.label, before - len(graph), 0)
+        if (m.bias, m.mask) not in sums:
+            sums[m.bias, m.mask] = _sum(m, masks)
+        graph.set_input(reshape, 0, m.scores)
+        graph.set_inputs(outer, [reshape.out, sums[m.bias, m.mask]])
+        graph.remove_dead(inner)
+        context.record("StackedBiasFusion", outer.label, before - len(graph), 0)
         done += 1
     return done
 
 
-def _find(softmax: Node) -> Stacked | None:
-    outer = _alone_from(softmax.inputs[0], "Add")
-    if outer is None or outer.out.rank != 4 or outer.out.dtype is not DType.FLOAT:
-        return None
-    sides = outer.present_inputs
-    for whole, mask in (sides, sides[::-1]):
-        reshape = _alone_from(whole, "Reshape")
-        inner = None if reshape is None else _alone_from(reshape.inputs[0], "Add")
-        if reshape is None or inner is None:
-            continue
-        operands = _operands(inner, reshape.out)
-        if operands is not None:
-            return Stacked(inner, reshape, outer, *operands, mask)
-    return None
-
-
-def _operands(add: Node, split: Value) -> tuple[Value, Value] | None:
-    """Scores and bias, which an Add combines before a Reshape; None if they are anything else."""
-    a, b = add.present_inputs
-    return (a, b) if _fits(a, b, split) else (b, a) if _fits(b, a, split) else None
-
-
-def _alone_from(value: Value | None, op: str) -> Node | None:
-    """The node of that operator that makes a value for a single reader."""
-    node = producer_of(value, op)
-    return node if node is not None and only_reader(node.out) is not None else None
-
-
-def _fits(scores: Value, bias: Value, split: Value) -> bool:
-    """Whether a Reshape splits (batch * heads, queries, keys) of scores that a bias for all queries is added to."""
-    product, heads = scores.producer, split.dim(1)
+def _fits(m: Match) -> bool:
+    """True if the Reshape splits (batch * heads, queries, keys) of float32 scores to which a bias for all queries is added."""
+    product, split, scores, bias = m.scores.producer, m.node("reshape").out, m.scores.shape, m.bias.shape
+    heads, outer = split.dim(1), m.node("outer").out
     if product is None or product.op not in ("MatMul", "FusedMatMul", "Mul", "Div") or not numbers(heads):
         return False
-    if scores.shape is None or bias.shape is None or len(scores.shape) != 3:
+    if scores is None or len(scores) != 3 or (outer.rank, outer.dtype) != (4, DType.FLOAT):
         return False
-    stacks, queries, keys = scores.shape
+    if None in (only_reader(node.out) for node, _ in m.nodes):
+        return False
+    stacks, queries, keys = scores
     dims = (quotient([stacks], [heads]), heads, queries, keys)
-    return None not in dims and dims == split.shape and bias.shape == (stacks, 1, keys)
+    return None not in dims and dims == split.shape and bias == (stacks, 1, keys)
 
 
-def _sum(found: Stacked, masks: Masks) -> Value:
+def _sum(m: Match, masks: Masks) -> Value:
     """The bias, (batch, heads, 1, keys), and the mask together."""
-    outer, bias, mask, graph = found.outer, found.bias, found.mask, masks.graph
-    batch, heads = (found.reshape.out.dim(i) for i in range(2))
+    outer, bias, mask, graph = m.node("outer"), m.bias, m.mask, m.graph
+    batch, heads = (m.node("reshape").out.dim(i) for i in range(2))
     parts = [integers(graph, (-1, *numbers(heads), 1), bias), masks.extent(bias, 2, outer)]
     shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), outer, {"axis": 0})
     apart = insert("Reshape", [bias, shape], TensorType(DType.FLOAT, (batch, heads, 1, bias.dim(2))), outer)

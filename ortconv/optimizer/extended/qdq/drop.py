@@ -1,5 +1,4 @@
-"""Operators that only move or select elements operate on the integers: their DequantizeLinear and QuantizeLinear are
-removed.
+"""Operators that only move or select elements operate on the integers: their DequantizeLinear and QuantizeLinear are removed.
 
 Also removes clamps that quantization makes redundant, and pairs that cancel.
 """
@@ -14,21 +13,24 @@ import numpy as np
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import clip_bounds
+from ortconv.optimizer.conditions import clip_bounds, only_use
 from ortconv.optimizer.engine import New, Out, Replacement, rule
-from ortconv.optimizer.extended.qdq.tensors import (
+from ortconv.optimizer.passes import passes
+from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.quantizers import (
+    BYTES,
+    DOMAINS,
+    INTEGERS,
     LIMITS,
     Quantized,
     dequantized,
     elements,
+    is_quantizer,
     quantize_patterns,
     quantizer,
     same_parameters,
     zero_points,
 )
-from ortconv.optimizer.passes import passes
-from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.quantizers import BYTES, DOMAINS, INTEGERS, LARGEST_SCALE, SMALLEST_SCALE, is_quantizer
 
 
 def _picks(node: Node) -> bool:
@@ -85,10 +87,8 @@ def drop_before_split(m: Match) -> Replacement:
 def _is_requantized(split: Node, slot: int, x: Quantized) -> bool:
     """True if the only reader of an output quantizes it with the parameters of x."""
     value = split.output(slot)
-    if value is None or value.is_output or len(value.uses) != 1:
-        return False
-    ((reader, at),) = value.uses
-    if not is_quantizer(reader, "QuantizeLinear") or at != 0 or reader.graph is not split.graph:
+    reader, at = (None if value is None else only_use(value)) or (None, 0)
+    if reader is None or not is_quantizer(reader, "QuantizeLinear") or at != 0:
         return False
     y = quantizer(reader)
     return y is not None and reader.ep == split.ep and same_parameters(x, y)
@@ -100,10 +100,7 @@ def drop_before_arg_max(m: Match) -> Replacement:
     x = dequantized(m.root.input(0), m.root)
     if x is None or x.dtype not in BYTES or not x.is_per_tensor or m.graph.opset() < 13:
         return None
-    scale = elements(x.scale)
-    if scale is None or not SMALLEST_SCALE < scale[0] < LARGEST_SCALE:
-        return None
-    return New("ArgMax", [x.value], like=m.root)
+    return None if x.scale.constant is None else New("ArgMax", [x.value], like=m.root)
 
 
 def _saturates(q: Node, number: float | None, *, low: bool) -> bool:

@@ -7,10 +7,9 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import Replacement, rule
-from ortconv.optimizer.extended.qdq.tensors import microsoft
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.quantizers import is_single
+from ortconv.optimizer.quantizers import is_single, microsoft
 
 _PRODUCT = P("Cast", P("MatMulInteger", "a", "b", "a_zero?", "b_zero?", name="product"), name="cast")
 _SCALED = P(

@@ -15,8 +15,12 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import numbers, scalar
 from ortconv.optimizer.engine import NewInput, Replacement, constant, rule
 from ortconv.optimizer.extended.qdq import drop, product
-from ortconv.optimizer.extended.qdq.tensors import (
+from ortconv.optimizer.passes import passes
+from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.quantizers import (
+    BYTES,
     LIMITS,
+    SMALLEST_SCALE,
     Quantized,
     as_unsigned,
     dequantized,
@@ -27,9 +31,6 @@ from ortconv.optimizer.extended.qdq.tensors import (
     quantizer,
     zero_points,
 )
-from ortconv.optimizer.passes import passes
-from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.quantizers import BYTES, SMALLEST_SCALE
 
 
 def _operands(m: Match, slots: range, *, retype: bool = False) -> tuple[list[Quantized], Quantized] | None:
@@ -75,8 +76,7 @@ def _pool_fits(node: Node, y: Quantized) -> bool:
 
 
 def _softmax_fits(node: Node, y: Quantized) -> bool:
-    """True if the sums are long enough for the scale of the result: the kernel overflows if a sum is short and the
-    scale small.
+    """True if the sums are long enough for the scale of the result: the kernel overflows if a sum is short and the scale small.
 
     1 / scale must be a whole number, because the kernel has only whole numbers of steps. The kernel also returns nothing if
     there are no elements; and before ONNX Runtime 1.32, int8 results above 127 wrap around.

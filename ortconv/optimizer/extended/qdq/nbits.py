@@ -13,13 +13,12 @@ from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import constant_of, numbers, without_absent
-from ortconv.optimizer.engine import NewInput, Replacement, rule
+from ortconv.optimizer.conditions import is_plain_gemm, numbers, without_absent
+from ortconv.optimizer.engine import Replacement, rule
 from ortconv.optimizer.extended.qdq import product
-from ortconv.optimizer.extended.qdq.tensors import LIMITS, microsoft
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.quantizers import DOMAINS
+from ortconv.optimizer.quantizers import DOMAINS, LIMITS, microsoft
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 16, 256
 UNBLOCKED = 32
@@ -42,7 +41,7 @@ class WeightBlocks(NamedTuple):
 
 def _constants(dq: Node) -> tuple[Tensor, Array, Array] | None:
     """The 4-bit weight matrix of a DequantizeLinear, its float32 scales, and its zero points, if all are constant; else None."""
-    weight, scale, zero = (constant_of(dq.input(i)) for i in range(3))
+    weight, scale, zero = (dq.constant(i) for i in range(3))
     if weight is None or scale is None or (zero is None and dq.input(2) is not None):
         return None
     if weight.dtype not in (DType.INT4, DType.UINT4) or len(numbers(*weight.shape)) != 2:
@@ -104,10 +103,9 @@ def fuse_matmul(m: Match) -> Replacement:
 @rule("QDQSelectorActionTransformer", *(P("Gemm", "a", w, "c?") for w in _WEIGHTS))
 def fuse_gemm(m: Match) -> Replacement:
     """Gemm(a, DQ(w), c) with 4-bit w  ->  MatMulNBits(a, w, c)"""
-    if m.root.attr("transA", 0) or m.root.attr("transB", 0) or m.root.attr("alpha", 1.0) != 1:
+    if not is_plain_gemm(m.root) or m.root.attr("transB", 0):
         return None
-    columns = m.weight.dim(-1)
-    if m.c is not None and (m.root.attr("beta", 1.0) != 1 or m.c.static_shape != (columns,)):
+    if m.c is not None and m.c.static_shape != (m.weight.dim(-1),):
         return None
     return _fused(m, m.c)
 
@@ -118,8 +116,8 @@ def _fused(m: Match, bias: Value | None) -> Replacement:
     blocks = _blocks(m.node("dequantize"))
     if blocks is None:
         return None
-    inputs: list[NewInput] = [m.a, blocks.codes, blocks.scales, blocks.zero_points, None, bias]
-    return microsoft("MatMulNBits", without_absent(inputs), m.root, blocks.attrs)
+    weights = (blocks.codes, blocks.scales, blocks.zero_points)
+    return microsoft("MatMulNBits", without_absent([m.a, *weights, None, bias]), m.root, blocks.attrs)
 
 
 @rule(

@@ -6,12 +6,14 @@ from functools import partial
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import without_absent
+from ortconv.optimizer.conditions import INT32_MAX
 from ortconv.optimizer.engine import New, NewInput, Replacement, Rule, rule
-from ortconv.optimizer.extended.qdq.tensors import (
+from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.quantizers import (
+    BYTES,
     Quantized,
     dequantized,
     elements,
@@ -20,8 +22,6 @@ from ortconv.optimizer.extended.qdq.tensors import (
     quantizer,
     zero_points,
 )
-from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.quantizers import BYTES
 
 CLOSE = 1e-6
 """Relative tolerance for the scale of a bias to equal the scale of the sum."""
@@ -56,26 +56,19 @@ def _weights_fit(w: Quantized, axis: int) -> bool:
 def _unit(x: Quantized, w: Quantized) -> Array | None:
     """The scale of the integer sum: one number, or one per output channel; None if it is computed."""
     a, b = elements(x.scale), elements(w.scale)
-    if a is None or b is None or not (np.all(a > 0) and np.all(b > 0)):
-        return None
-    return a * b
+    return None if a is None or b is None else a * b
 
 
-class _InexactBiasError(Exception):
-    """A bias that cannot be represented by integers."""
+def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | None) -> list[NewInput] | None:
+    """A bias along the last axis as int32 with the scale `unit`, in a list; [] if it is absent. None if integers cannot express it.
 
-
-def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | None) -> NewInput:
-    """A bias along the last axis as int32 with the scale `unit`. A float32 constant is rounded, if that is far below y's scale."""
-    if value is None:
-        return None
-    if unit is None:
-        raise _InexactBiasError
+    A float32 constant is rounded, if that is far below y's scale.
+    """
+    if value is None or unit is None:
+        return [] if value is None else None
     q = dequantized(value, reader)
     integers = _rounded(value, unit, y) if q is None else q.value if _is_in(q, unit) else None
-    if integers is None:
-        raise _InexactBiasError
-    return integers
+    return None if integers is None else [integers]
 
 
 def _rounded(bias: Value, unit: Array, y: Quantized | None) -> Array | None:
@@ -87,7 +80,7 @@ def _rounded(bias: Value, unit: Array, y: Quantized | None) -> Array | None:
     if not np.all(unit <= step[0] * FINE) or unit.size not in (1, reals.size):
         return None
     codes = np.rint(reals / unit)
-    return codes.astype(np.int32) if np.all(np.abs(codes) < 2**31 - 1) else None
+    return codes.astype(np.int32) if np.all(np.abs(codes) < INT32_MAX) else None
 
 
 def _is_in(q: Quantized, unit: Array) -> bool:
@@ -110,12 +103,8 @@ def fuse_conv(m: Match, signed: bool = False) -> Replacement:
     x, w, y = _operands(target, m.root)
     if x is None or w is None or y is None or not _fits(x, w, y, signed) or not _weights_fit(w, 0):
         return None
-    try:
-        bias = _bias(target.input(2), m.root, _unit(x, w), y)
-    except _InexactBiasError:
-        return None
-    inputs = [*x.operand, *w.operand, *y.parameters]
-    return New("QLinearConv", inputs if bias is None else [*inputs, bias], like=target)
+    bias = _bias(target.input(2), m.root, _unit(x, w), y)
+    return None if bias is None else New("QLinearConv", [*x.operand, *w.operand, *y.parameters, *bias], like=target)
 
 
 def _operands(target: Node, reader: Node) -> tuple[Quantized | None, Quantized | None, Quantized | None]:
@@ -154,13 +143,12 @@ def _gemm(target: Node, reader: Node, signed: bool) -> Replacement:
         return None
     if target.input(2) is not None and (alpha != 1 or target.attr("beta", 1.0) != 1):
         return None
-    try:
-        bias = _bias(target.input(2), reader, _unit(a, b), y)
-    except _InexactBiasError:
+    bias = _bias(target.input(2), reader, _unit(a, b), y)
+    if bias is None:
         return None
-    attrs: dict[str, Attribute] = {"alpha": float(alpha), "transA": trans_a, "transB": trans_b}
-    parameters = [] if y is None else y.parameters
-    return microsoft("QGemm", [*a.operand, *b.operand, *without_absent([bias, *parameters])], target, attrs)
+    behind = bias if y is None else [*(bias or [None]), *y.parameters]
+    attrs = {"alpha": float(alpha), "transA": trans_a, "transB": trans_b}
+    return microsoft("QGemm", [*a.operand, *b.operand, *behind], target, attrs)
 
 
 @rule("QDQSelectorActionTransformer", P("Gemm", ...))

@@ -10,9 +10,16 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.extended.qdq import product
-from ortconv.optimizer.extended.qdq.tensors import Quantized, dequantized, elements, quantizer, zero_points
 from ortconv.optimizer.passes import FunctionPass, RulePass
-from ortconv.optimizer.quantizers import QUANTIZERS, is_quantizer
+from ortconv.optimizer.quantizers import (
+    QUANTIZERS,
+    Quantized,
+    dequantized,
+    elements,
+    is_quantizer,
+    quantizer,
+    zero_points,
+)
 
 
 def shift_activations(graph: Graph, context: Context) -> int:

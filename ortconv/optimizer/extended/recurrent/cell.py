@@ -11,7 +11,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import is_plain_gemm, numbers, wide
+from ortconv.optimizer.conditions import array_of, is_plain_gemm, numbers, wide
 from ortconv.optimizer.extended.parts import part_of
 from ortconv.optimizer.pattern import Match, P, matches
 
@@ -38,8 +38,7 @@ _STATE = P(
 STEP = _times(P("Sigmoid", "o"), P("Tanh", _STATE))
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(NamedTuple):
     """The columns of a constant from `start` on; of its transpose if `transposed`."""
 
     value: Value
@@ -48,8 +47,7 @@ class Columns:
 
     def matrix(self, width: int) -> Array:
         """`width` of these columns, as rows."""
-        assert self.value.constant is not None
-        whole = self.value.constant.numpy()
+        whole = array_of(self.value)
         return (whole if self.transposed else whole.T)[self.start : self.start + width]
 
     def vector(self, width: int) -> Array:

@@ -14,11 +14,8 @@ from ortconv.optimizer.conditions import is_filled_with, is_finite, rounded, sam
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.cell import LstmCell, cell_of
-from ortconv.optimizer.insertion import Maker, insert_node
+from ortconv.optimizer.insertion import LISTS_BY_INPUT, Maker, insert_node
 from ortconv.optimizer.passes import FunctionPass
-
-AXES_BY_INPUT = 13
-"""The opset from which on Squeeze, Unsqueeze and ReduceSum have axes as an input."""
 
 OLDEST = 11
 """The opset from which on CumSum exists, and Slice and Pad have their bounds as inputs."""
@@ -151,10 +148,9 @@ def _runs(line: Iterator[tuple[LstmCell, Value | None]]) -> Iterator[list[ChainL
 
 
 def _link(cell: LstmCell, h_before: Value | None) -> ChainLink | None:
-    for node in cell.nodes:
-        for value in node.outputs:
-            if value is not None and value not in (cell.h, cell.c) and _is_read(value, cell.nodes):
-                return None
+    inner = (v for node in cell.nodes for v in node.present_outputs if v not in (cell.h, cell.c))
+    if any(v.is_read_outside(cell.nodes) for v in inner):
+        return None
     part = slice_of(cell.other(h_before))
     if part is None or part.axis == 2 or part.x.rank != 3 or cell.h.dim(0) not in (None, part.x.dim(1 - part.axis)):
         return None
@@ -167,7 +163,7 @@ def _continues(run: Chain, link: ChainLink) -> bool:
         return False
     if len(run) > 1 and link.index - last.index != last.index - run[-2].index:
         return False
-    return not _is_read(last.cell.c, last.cell.nodes | link.cell.nodes)
+    return not last.cell.c.is_read_outside(last.cell.nodes | link.cell.nodes)
 
 
 def _may_start(link: ChainLink) -> bool:
@@ -186,9 +182,9 @@ def _replace(graph: Graph, chain: Chain, context: Context) -> bool:
         return False
     label, before, made = end.root.label, len(graph), _LstmMaker(graph, chain[0].cell.root)
     inside, nodes = _nodes(chain), [*(link.cell.root for link in reversed(chain)), end.c.producer]
-    read = [link for link in chain if _is_read(link.cell.h, inside)]
+    read = [link for link in chain if link.cell.h.is_read_outside(inside)]
     only_last = read == [chain[-1]]
-    all_h, h, c = made.lstm(chain, weights, (bool(read) and not only_last, only_last, _is_read(end.c, inside)))
+    all_h, h, c = made.lstm(chain, weights, (bool(read) and not only_last, only_last, end.c.is_read_outside(inside)))
     if c is not None:
         graph.replace(end.c, c)
     for link in read:
@@ -202,10 +198,6 @@ def _replace(graph: Graph, chain: Chain, context: Context) -> bool:
 
 def _low(chain: Chain) -> int:
     return min(chain[0].index, chain[-1].index)
-
-
-def _is_read(value: Value, inside: set[Node]) -> bool:
-    return value.is_output or any(node not in inside for node, _ in value.uses)
 
 
 def _is_zero(value: Value) -> bool:
@@ -237,7 +229,7 @@ class _LstmMaker(Maker):
     __slots__ = ()
 
     def with_axes(self, op: str, value: Value, axes: Sequence[int], shape: tuple[Dim, ...]) -> Value:
-        if self.graph.opset() >= AXES_BY_INPUT:
+        if self.graph.opset() >= LISTS_BY_INPUT[op]:
             return self.node(op, [value, self.ints(*axes)], {}, shape)
         return self.node(op, [value], {"axes": Ints(axes)}, shape)
 

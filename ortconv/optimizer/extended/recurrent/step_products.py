@@ -9,7 +9,7 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import SLICE_BY_INPUTS, constant_of
+from ortconv.optimizer.conditions import SLICE_BY_INPUTS, array_of, constant_of
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.cell import weight_product
@@ -81,9 +81,8 @@ def _replace(graph: Graph, key: Key, products: list[tuple[int, Node]], context: 
 
 
 def _product_of(make: Maker, x: Value, w: Value, transposed: bool, bias: Value | None) -> Value:
-    assert w.constant is not None
     if transposed:
-        w = make.constant(np.ascontiguousarray(w.constant.numpy().T))
+        w = make.constant(np.ascontiguousarray(array_of(w).T))
     shape = (*(x.shape or ())[:-1], w.dim(1))
     result = make.node("MatMul", [x, w], {}, shape)
     return result if bias is None else make.node("Add", [result, bias], {}, shape)
