@@ -7,18 +7,16 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
+
+import numpy as np
 
 from ortconv.errors import FormatError, OrtconvError, UnsafeInputError, UsageError
 from ortconv.files import created, opened, replacing
+from ortconv.ir.tensor import Array
 from ortconv.process import usable_memory
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ortconv.ir.tensor import Array
-
-ArrayCheck = Callable[[str, "np.dtype[Any]", tuple[int, ...]], None]
+ArrayCheck = Callable[[str, np.dtype[Any], tuple[int, ...]], None]
 """Raises UsageError for an array whose name, dtype or shape is not acceptable."""
 
 PIECE = 1 << 20
@@ -54,8 +52,6 @@ def read_npy(path: Path, name: str, check: ArrayCheck | None = None) -> Array:
 
 def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write arrays as .npz; strings as fixed-width text."""
-    import numpy as np
-
     lists = [name for name, a in arrays.items() if a is None or isinstance(a, list | dict)]
     if lists:
         raise UsageError(f"'{lists[0]}' is not a tensor, and .npz files hold nothing else", file=path)
@@ -86,8 +82,6 @@ def _reading(kind: str, path: Path, hint: str) -> Iterator[None]:
 
 def _array(stream: IO[bytes], length: int, name: str, check: ArrayCheck | None) -> Array:
     """Read an array in .npy format from a stream of at most `length` bytes."""
-    import numpy as np
-
     shape, by_columns, dtype = _header(stream, name)
     count = math.prod(shape)
     if check is not None:
@@ -105,8 +99,6 @@ def _array(stream: IO[bytes], length: int, name: str, check: ArrayCheck | None) 
 
 def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, Any]:
     """The shape of an array in the format .npy, if it is stored by columns, and its type."""
-    import numpy as np
-
     version = np.lib.format.read_magic(stream)
     if version not in ((1, 0), (2, 0)):
         raise FormatError(f"'{name}' has version {version[0]}.{version[1]} of the format; 1.0 and 2.0 can be read")
@@ -133,8 +125,6 @@ def _fill(view: memoryview, stream: IO[bytes], name: str) -> None:
 
 def _check_text(array: Array, name: str) -> None:
     """Raise FormatError for code points that are not valid characters."""
-    import numpy as np
-
     if array.dtype.kind == "U" and array.nbytes:
         codes = array.view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
         if (codes > 0x10FFFF).any() or ((codes >= 0xD800) & (codes < 0xE000)).any():

@@ -14,6 +14,7 @@ from ortconv.errors import BackendError, OrtconvError
 from ortconv.files import drop_pages
 from ortconv.ir.tensor import Tensor
 from ortconv.process import repeatedly
+from ortconv.runtime.backend import get_backend
 from ortconv.runtime.deadline import TimeLimitError, seconds_left
 from ortconv.runtime.session import Session
 
@@ -41,7 +42,6 @@ def open_file(
     if afresh:
         return _OpenedAfresh(partial(open_file, file, default, custom_op_library, light=light, external=external))
     from ortconv.backends.onnxruntime_cpu import ModelFile
-    from ortconv.runtime.backend import get_backend
 
     get_backend("onnxruntime")
     with_copies = partial(ModelFile, file, default=default, custom_op_library=custom_op_library)

@@ -28,9 +28,8 @@ from ortconv.compare.gap import (
 )
 from ortconv.compare.perturbation import MOST_RUNS, Perturbation, explains, near_poles, perturb, perturbed
 from ortconv.compare.source_runs import SourceRuns
-from ortconv.compare.tolerance import OutputTolerance
+from ortconv.compare.tolerance import UNEXPLAINED, OutputTolerance, accepts, is_nearer, within_errors
 from ortconv.compare.undefined import flip_zeros, replace_undefined
-from ortconv.compare.verdict import UNEXPLAINED, accepts, is_nearer, within_errors
 from ortconv.compare.widen import NARROW, SINGLE, narrow, wide, widen
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph

@@ -14,10 +14,11 @@ from ortconv.compare.feeds import Outputs
 from ortconv.compare.gap import gap, has_no_rows, has_same_form, is_numeric
 from ortconv.compare.reasons import Deviation, Reasons
 from ortconv.compare.source_runs import SourceRuns, ValidationSettings
-from ortconv.compare.tolerance import tolerances
-from ortconv.compare.verdict import accepts, random_outputs
+from ortconv.compare.tolerance import accepts, tolerances
 from ortconv.errors import MismatchError
+from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
+from ortconv.ir.schema import draws
 
 
 class Reference(SourceRuns):
@@ -28,7 +29,7 @@ class Reference(SourceRuns):
         outputs = model.graph.outputs
         self.tolerances = tolerances(model.graph, settings.error_budget)
         self.limit = max((t.limit for t in self.tolerances), default=0.0)
-        self.random = random_outputs(model.graph)
+        self.random = _random_outputs(model.graph)
         self.stacked = {k for k, v in enumerate(outputs) if v.producer is not None and v.producer.is_op("Loop")}
         self._reasons = Reasons(self)
         self.unstable = self._reasons.unstable
@@ -118,3 +119,13 @@ class Reference(SourceRuns):
             self.own_difference(i, k) for i in list(self._own) for k in range(len(self.names)) if k not in self.random
         ]
         return max((d.scaled for d in own if d is not None and d.mismatch is None), default=None)
+
+
+def _random_outputs(graph: Graph) -> set[int]:
+    """Indices of outputs that depend on random numbers."""
+    drawn: set[Value | None] = set()
+    for node in graph:
+        inner = (n for sub in node.subgraphs for n in sub.walk())
+        if any(map(draws, (node, *inner))) or any(v in drawn for v in node.present_reads):
+            drawn.update(node.outputs)
+    return {k for k, v in enumerate(graph.outputs) if v in drawn}

@@ -17,7 +17,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import TensorType
 from ortconv.onnxio.infer import LARGEST_SHAPE_DATA, infer_model
 from ortconv.onnxio.messages import subgraphs
-from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
+from ortconv.onnxio.proto import empty_model, node_proto, tensor_proto, value_info
 from ortconv.onnxio.shield import SliceBelowZeroError
 from ortconv.onnxlib import IR_VERSION, AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
 from ortconv.runtime.deadline import check_limit
@@ -57,9 +57,7 @@ def _inferred_shapes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[Va
 def _model_with_sizes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[Value, Numbers]) -> ModelProto:
     """The model with these sizes, without its large constants, and without declared shapes where inference finds them."""
     graph = problem.graph
-    message = ModelProto(ir_version=IR_VERSION)
-    for domain, version in graph.opsets.items():
-        message.opset_import.add(domain=domain, version=version)
+    message = empty_model(graph, IR_VERSION)
     message.graph.name = "sizes"
     held = _known_tensors(problem, sizes)
     message.graph.initializer.extend(tensor_proto(tensor, value.name) for value, tensor in held.items())

@@ -18,7 +18,7 @@ from ortconv.compare.problem import Problem, Sizes
 from ortconv.compare.shape_inference import infer_shapes
 from ortconv.compare.sizes import can_be_met, solve
 from ortconv.errors import OrtconvError
-from ortconv.executor.replay.work import Function
+from ortconv.executor.replay.work import Function, as_tuple
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.process import memory_limit
@@ -119,7 +119,7 @@ def _computed(
         def run(*operands: Any) -> Any:
             note(node.inputs, operands)
             results = function(*operands)
-            note(node.outputs, results if type(results) is tuple else (results,))
+            note(node.outputs, as_tuple(results))
             return results
 
         return run

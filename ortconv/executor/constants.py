@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.replay.work import Function
+from ortconv.executor.replay.work import Function, as_tuple
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import draws
@@ -61,7 +61,7 @@ class Constants:
             result = function(*operands)
         except Exception:
             return False
-        results = (result if type(result) is tuple else (result,))[: len(node.outputs)]
+        results = as_tuple(result)[: len(node.outputs)]
         most = max(_LARGEST_RESULT, 8 * sum(operand.nbytes for operand in operands if operand is not None))
         if not all(isinstance(r, np.ndarray) and r.nbytes <= most for r in results):
             return False

@@ -13,14 +13,14 @@ import numpy as np
 from ortconv.errors import BackendError
 from ortconv.executor.constants import Constants, shape_dataflow
 from ortconv.executor.fusion.group import Constant, Scope
-from ortconv.executor.fusion.int8_patterns import is_of_weights
+from ortconv.executor.fusion.int8_steps import is_of_weights
 from ortconv.executor.fusion.table import FLOAT, QUANTIZED, fuse
 from ortconv.executor.guard import SMALLER
 from ortconv.executor.half import in_float32
 from ortconv.executor.kernels.evaluate import kernel_of
 from ortconv.executor.kernels.registry import Kernel
 from ortconv.executor.replay.recorder import ABSENT, Recording, Step
-from ortconv.executor.replay.work import ChangedError, Function, Recordable, or_else, with_inner
+from ortconv.executor.replay.work import ChangedError, Function, Recordable, as_tuple, or_else, with_inner
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, ValueType
@@ -144,7 +144,7 @@ class Plan:
             start = time.perf_counter()
             result = function(*operands)
             seconds = time.perf_counter() - start
-            results = (result if type(result) is tuple else (result,))[: len(step[2])]
+            results = as_tuple(result)[: len(step[2])]
             shapes = tuple(getattr(r, "shape", None) for r in results)
             events.append(TimedStep(node.name or node.label, operators, "numpy", start, seconds, shapes))
             return result
@@ -209,7 +209,6 @@ class Plan:
 
     def _execute(self, steps: list[Step], slots: list[Any], events: list[TimedStep] | None) -> None:
         steps = steps if events is None else [self._timed(step, events) for step in steps]
-        node: Node | None = None
         try:
             for function, operands, outs, dead, node in watched(steps, "numpy"):  # noqa: B007
                 result = function(*operands(slots))
@@ -223,12 +222,13 @@ class Plan:
         except (BackendError, ChangedError):
             raise
         except MemoryError as error:
-            label = "?" if node is None else node.label
-            raise BackendError(f"{label} needs more memory than there is", backend="numpy", hint=SMALLER) from error
+            raise BackendError(
+                f"{node.label} needs more memory than there is", backend="numpy", hint=SMALLER
+            ) from error
         except Exception as error:
-            label = "?" if node is None else self._label(node)
             shapes = [getattr(v, "shape", None) for v in operands(slots)]
-            raise BackendError(f"{label} failed on input shapes {shapes}: {error}", backend="numpy") from error
+            what = f"{self._label(node)} failed on input shapes {shapes}"
+            raise BackendError(f"{what}: {error}", backend="numpy") from error
 
     def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step]]:
         """For later runs with the same input shapes: the initial slots, and the remaining steps."""

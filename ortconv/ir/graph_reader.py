@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping, Sequence
 
 from ortconv.errors import GraphError
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.tensor import SparseTensor, Tensor
+from ortconv.ir.types import ValueType
 from ortconv.ir.value import Value
 
 
@@ -39,6 +40,18 @@ class GraphReader:
                 f"'{name}' is defined twice", node=None if value.producer is None else value.producer.label
             )
         self.own[name] = value
+
+    def add_node(
+        self, op: str, domain: str, name: str, doc: str, outputs: Sequence[str], types: Sequence[ValueType | None]
+    ) -> Node:
+        """Add a node without its inputs, and enter its outputs; an empty name is an absent one."""
+        made = [self.scoped(n) if n else None for n in outputs] if self.outer else [n or None for n in outputs]
+        node = self.graph.add_node(op, (), made, domain=domain, name=name, types=types)
+        node.doc = doc
+        for output, value in zip(outputs, node.outputs, strict=True):
+            if value is not None:
+                self.declare(value, output)
+        return node
 
     def add_constant(self, name: str, const: Tensor | SparseTensor) -> None:
         """Add a constant, or give an input of this name its default. A second constant of one name replaces the first."""

@@ -62,6 +62,11 @@ class Schema(NamedTuple):
         return last if last is not None and last.kind == "variadic" else None
 
 
+def plain_domain(name: str) -> str:
+    """The name of a domain; empty for ONNX's own, which has two names."""
+    return "" if name == "ai.onnx" else name
+
+
 @cache
 def schema(domain: str, op: str, opset: int) -> Schema | None:
     """The schema of an operator for a version of its operator set; None if there is none."""

@@ -91,18 +91,9 @@ _NUMPY_NAMES = {
     DType.UINT2: "uint2", DType.INT2: "int2", DType.FLOAT6E2M3: "float6_e2m3fn", DType.FLOAT6E3M2: "float6_e3m2fn",
 }  # fmt: skip
 
-_BITS = {DType.UNDEFINED: 0, DType.STRING: 0}
-for _d, _n in _NUMPY_NAMES.items():
-    if _d is DType.STRING:
-        continue
-    _BITS[_d] = (
-        4 if _d in (DType.UINT4, DType.INT4, DType.FLOAT4E2M1)
-        else 2 if _d in (DType.UINT2, DType.INT2)
-        else 6 if _n.startswith("float6_")
-        else 8 if _n.startswith("float8")
-        else 16 if _n == "bfloat16"
-        else np.dtype(_n).itemsize * 8
-    )  # fmt: skip
+_BITS = {DType.UNDEFINED: 0, DType.STRING: 0, DType.BOOL: 8}
+for _dtype in _NUMPY_NAMES.keys() - _BITS.keys():
+    _BITS[_dtype] = int("".join(filter(str.isdigit, _NUMPY_NAMES[_dtype].partition("_")[0])))  # float8_e5m2 has 8
 
 _FLOATS = frozenset(
     {DType.FLOAT, DType.FLOAT16, DType.DOUBLE, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ,

@@ -13,9 +13,10 @@ from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Ints, Node, Strin
 from ortconv.ir.graph_reader import GraphReader
 from ortconv.ir.model import Model
 from ortconv.ir.operators import finds_values_by_name
+from ortconv.ir.schema import plain_domain
 from ortconv.ir.tensor import Array, SparseTensor, Tensor
 from ortconv.ir.types import DType, MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, ValueType
-from ortconv.onnxio.messages import domain_of, label, plain_domain
+from ortconv.onnxio.messages import domain_of, label
 from ortconv.onnxlib import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 Resolve = Callable[[TensorProto], memoryview]
@@ -144,19 +145,8 @@ class GraphBuilder(GraphReader):
         op, domain, title = message.op_type, message.domain, message.name
         doc, names = message.doc_string, list(message.output)
         check_text(op, domain, title, doc, *names)
-        node = self.graph.add_node(
-            sys.intern(op),
-            (),
-            [self.scoped(name) if name else None for name in names] if self.outer else [n or None for n in names],
-            domain=sys.intern(plain_domain(domain)),
-            name=title,
-            types=[self.types.pop(name, None) for name in names],
-        )
-        node.doc = doc
-        for name, value in zip(names, node.outputs, strict=True):
-            if value is not None:
-                self.declare(value, name)
-        return node
+        types = [self.types.pop(name, None) for name in names]
+        return self.add_node(sys.intern(op), sys.intern(plain_domain(domain)), title, doc, names, types)
 
     def _connect(self, node: Node, message: NodeProto) -> None:
         own, inputs = self.own, list(message.input)

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from ortconv.errors import FormatError, GraphError, UnsupportedError
+from ortconv.ir.schema import plain_domain
 from ortconv.ir.types import DType
 from ortconv.onnxio.build import check_text
-from ortconv.onnxio.messages import made_by_constants, plain_domain, subgraphs
+from ortconv.onnxio.messages import graphs, made_by_constants, subgraphs
 from ortconv.onnxlib import (
     IR_VERSION,
     GraphProto,
@@ -149,11 +150,10 @@ def _undeclare(graph: GraphProto) -> dict[tuple[str, str], NodeProto]:
 
 def _typed(graph: GraphProto) -> set[str]:
     """Names of values with a known type, those in subgraphs included."""
-    names = {v.name for v in (*graph.input, *graph.value_info, *graph.output) if v.type.WhichOneof("value")}
-    names |= {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
-    for node in graph.node:
-        for sub in subgraphs(node):
-            names |= _typed(sub)
+    names: set[str] = set()
+    for part in graphs(graph):
+        names.update(v.name for v in (*part.input, *part.value_info, *part.output) if v.type.WhichOneof("value"))
+        names.update((*(t.name for t in part.initializer), *(t.values.name for t in part.sparse_initializer)))
     return names
 
 

@@ -17,7 +17,7 @@ from ortconv.ir.types import Dim, SequenceType, Shape, TensorType, ValueType
 from ortconv.onnxio.build import TypeReader, check_text
 from ortconv.onnxio.check import check_rules
 from ortconv.onnxio.imports import opset_of
-from ortconv.onnxio.infer import ContradictionError, infer_model
+from ortconv.onnxio.infer import ContradictionError, infer_model, is_vague, without_dims
 from ortconv.onnxio.messages import contents, domain_of, label, made_by_constants, walk
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.scopes import INFERRED_BODIES
@@ -413,15 +413,7 @@ def _has_schema(op: str, domain: str, version: int) -> bool:
 
 def _only_ranks(declared: TypesByGraph, inferred: TypesByGraph) -> TypesByGraph:
     """For values without an inferred type or rank, the declared type, with its rank but without its dimensions."""
-    kept: TypesByGraph = []
-    for stated, known in zip(declared, inferred, strict=True):
-        own: dict[str, ValueType] = {}
-        for name, type in stated.items():
-            other = known.get(name)
-            vague = other is None or (isinstance(other, TensorType) and other.shape is None)
-            if vague and isinstance(type, TensorType):
-                own[name] = TensorType(type.dtype, None if type.shape is None else (None,) * len(type.shape))
-            elif vague:
-                own[name] = type
-        kept.append(own)
-    return kept
+    return [
+        {n: type for n, one in stated.items() if is_vague(known.get(n)) and (type := without_dims(one)) is not None}
+        for stated, known in zip(declared, inferred, strict=True)
+    ]

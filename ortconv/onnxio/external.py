@@ -163,7 +163,7 @@ def _refusal(error: OSError, location: str, directory: str) -> ModelError | Unsa
             hint="keep the model and its data files together, under their original names",
         )
     if error.errno == errno.ENXIO:
-        return UnsafeInputError(f"external data '{location}' is not a regular file")
+        return _not_regular(location)
     return _system_error(error, location)
 
 

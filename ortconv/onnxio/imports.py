@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.schema import schema
+from ortconv.ir.schema import plain_domain, schema
 from ortconv.onnxio.build import check_text
-from ortconv.onnxio.messages import domain_of, plain_domain, walk
+from ortconv.onnxio.messages import domain_of, walk
 from ortconv.onnxlib import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 KNOWN = {"": 28, "ai.onnx.ml": 5, MICROSOFT: 1, "com.microsoft.nchwc": 1}

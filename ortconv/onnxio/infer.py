@@ -18,7 +18,7 @@ from ortconv.onnxio.check import inference_error
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.imports import opset_of
 from ortconv.onnxio.messages import Contents, contents
-from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
+from ortconv.onnxio.proto import empty_model, node_proto, tensor_proto, value_info
 from ortconv.onnxio.scopes import may_clash, rename, rename_clashes
 from ortconv.onnxio.shield import (
     KEEPS_SYMBOLS,
@@ -214,10 +214,10 @@ def _infer_missing(graph: Graph, learned: set[Value], infer_custom: Infer | None
 def _updated(node: Node, learned: set[Value], infer_custom: Infer | None) -> Iterable[Value]:
     """Infer a node's output types if they are vague, or if an input is among the `learned`. Return the outputs with new types."""
     made = node.present_outputs
-    is_vague = any(map(_is_vague, made))
-    if is_vague and infer_custom is not None and schema_of(node) is None:
+    has_vague = any(is_vague(v.type) for v in made)
+    if has_vague and infer_custom is not None and schema_of(node) is None:
         return _retyped(node, infer_custom(node))
-    is_due = (is_vague and _is_unknown_to_onnx(node)) or not learned.isdisjoint(node.inputs)
+    is_due = (has_vague and _is_unknown_to_onnx(node)) or not learned.isdisjoint(node.inputs)
     return made if is_due and update_types(node) else ()
 
 
@@ -244,7 +244,7 @@ def update_types(node: Node) -> bool:
     for value, inferred in zip(node.outputs, infer_node(node), strict=False):
         if value is None or inferred is None:
             continue
-        later = _is_vague(value) or _contradict(value.type, inferred)
+        later = is_vague(value.type) or _contradict(value.type, inferred)
         merged = merge(inferred, value.type) if later else merge(value.type, inferred)
         if merged != value.type:
             changed = True
@@ -252,8 +252,8 @@ def update_types(node: Node) -> bool:
     return changed
 
 
-def _is_vague(value: Value) -> bool:
-    type = value.type
+def is_vague(type: ValueType | None) -> bool:
+    """True for an unknown type, and for that of a tensor of unknown rank."""
     return type is None or (isinstance(type, TensorType) and type.shape is None)
 
 
@@ -307,9 +307,7 @@ def _infer_by_onnx(node: Node) -> list[ValueType | None]:
 
 def _model_of(node: Node, graph: Graph) -> ModelProto:
     """A model of one node, with its small constants."""
-    model = ModelProto(ir_version=IR_VERSION)
-    for domain, version in graph.opsets.items():
-        model.opset_import.add(domain=domain, version=version)
+    model = empty_model(graph, IR_VERSION)
     model.graph.node.append(node_proto(node))
     for value in dict.fromkeys(node.inputs):
         if value is None or value.type is None:
@@ -350,12 +348,12 @@ def _if(node: Node) -> list[ValueType | None]:
 
 def _loop(node: Node) -> list[ValueType | None]:
     carried = len(node.inputs) - 2
-    return [_without_dims(t) if i < carried else _stacked(t) for i, t in enumerate(_of_body(node, first=1))]
+    return [without_dims(t) if i < carried else _stacked(t) for i, t in enumerate(_of_body(node, first=1))]
 
 
 def _scan(node: Node) -> list[ValueType | None]:
     states = len(node.inputs) - node.attr("num_scan_inputs", 0)
-    return [t if i < states else _without_dims(_stacked(t)) for i, t in enumerate(_of_body(node, first=0))]
+    return [t if i < states else without_dims(_stacked(t)) for i, t in enumerate(_of_body(node, first=0))]
 
 
 def _of_body(node: Node, first: int) -> list[ValueType | None]:
@@ -377,7 +375,8 @@ def _common(a: ValueType | None, b: ValueType | None) -> ValueType | None:
     return TensorType(a.dtype, tuple(i if i == j else None for i, j in zip(a.shape, b.shape, strict=True)))
 
 
-def _without_dims(type: ValueType | None) -> ValueType | None:
+def without_dims(type: ValueType | None) -> ValueType | None:
+    """The type of a tensor with its rank alone; any other type as it is."""
     if isinstance(type, TensorType) and type.shape is not None:
         return TensorType(type.dtype, (None,) * len(type.shape))
     return type

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ortconv.errors import GraphError, UnsupportedError
-from ortconv.ir.schema import schema
+from ortconv.ir.schema import plain_domain, schema
 from ortconv.onnxio.build import check_text
 from ortconv.onnxio.infer import first_line
-from ortconv.onnxio.messages import domain_of, graphs, plain_domain, subgraphs, walk
+from ortconv.onnxio.messages import domain_of, graphs, subgraphs, walk
 from ortconv.onnxlib import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SchemaError, get_schema
 
 MAX_NODES = 1_000_000
@@ -34,7 +34,7 @@ class FunctionKey(NamedTuple):
         return f"{self.domain}:{self.name}" + (f":{self.overload}" if self.overload else "")
 
 
-def inline_functions(proto: ModelProto, warn: Callable[[str], None] = lambda text: None) -> None:
+def inline_functions(proto: ModelProto, warn: Callable[[str], None]) -> None:
     """Replace all calls of functions in a model by their bodies, and remove the functions.
 
     Raises GraphError if a function is recursive, defined twice or called with too many arguments, UnsupportedError if it cannot be

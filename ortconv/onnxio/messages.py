@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ortconv.ir.schema import plain_domain
 from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto
 
 _WITH_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS, AttributeProto.UNDEFINED)
@@ -72,11 +73,6 @@ def made_by_constants(nodes: Iterable[NodeProto]) -> set[str]:
 
 def domain_of(message: NodeProto) -> str:
     return plain_domain(message.domain)
-
-
-def plain_domain(name: str) -> str:
-    """The name of a domain; empty for ONNX's own, which has two names."""
-    return "" if name == "ai.onnx" else name
 
 
 def label(node: NodeProto) -> str:

@@ -23,17 +23,11 @@ from ortconv.onnxlib import (
 
 def model_proto(model: Model) -> ModelProto:
     """The whole model as one message, weights included."""
-    proto = ModelProto(
-        ir_version=max(model.ir_version, 4),
-        producer_name=model.producer_name,
-        producer_version=model.producer_version,
-        domain=model.domain,
-        doc_string=model.doc,
-    )
+    proto = empty_model(model.graph, max(model.ir_version, 4))
+    proto.producer_name, proto.producer_version = model.producer_name, model.producer_version
+    proto.domain, proto.doc_string = model.domain, model.doc
     if model.model_version is not None:
         proto.model_version = model.model_version
-    for domain, version in model.graph.opsets.items():
-        proto.opset_import.add(domain=domain, version=version)
     for key, value in model.metadata.items():
         proto.metadata_props.add(key=key, value=value)
     _fill(proto.graph, model.graph)
@@ -154,13 +148,17 @@ _ATTRIBUTES: dict[type, tuple[int, str, Callable[[Any], object]]] = {
 """By the type of an attribute's value: ONNX's type, the field of the message, and its conversion. All others are types."""
 
 
-def region_proto(
-    graph: Graph, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value], ir_version: int = 8
-) -> ModelProto:
-    """A model of some nodes of a graph, with the constants that they read."""
+def empty_model(graph: Graph, ir_version: int) -> ModelProto:
+    """A model without content that imports the operator sets of a graph."""
     proto = ModelProto(ir_version=ir_version)
     for domain, version in graph.opsets.items():
         proto.opset_import.add(domain=domain, version=version)
+    return proto
+
+
+def region_proto(graph: Graph, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> ModelProto:
+    """A model of some nodes of a graph, with the constants that they read."""
+    proto = empty_model(graph, 8)
     proto.graph.name = graph.name or "graph"
     proto.graph.input.extend(map(value_info, inputs))
     proto.graph.output.extend(map(value_info, outputs))

@@ -14,7 +14,7 @@ from ortconv.errors import OrtconvError
 from ortconv.ir.kernels import later_attributes
 from ortconv.ir.model import NODES_MADE
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.schema import Schema, schema, schema_of_id, type_arguments
+from ortconv.ir.schema import Schema, plain_domain, schema, schema_of_id, type_arguments
 from ortconv.ir.tensor import Array
 from ortconv.ortformat import runtime
 from ortconv.ortformat.decode import Record
@@ -88,7 +88,7 @@ def check(path: str | Path) -> Report:
     except OrtconvError as error:
         raise error.at(file=path) from error
     message = root.model
-    opsets = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in message.opset_import}
+    opsets = {plain_domain(o.domain): o.version for o in message.opset_import}
     report = Report(
         str(path), len(buffer), root.ort_version, message.ir_version, opsets,
         " ".join(filter(None, (message.producer_name, message.producer_version))),
@@ -133,7 +133,7 @@ def _count(graph: Record, report: Report) -> None:
 
 def _graph_findings(graph: Record, opsets: dict[str, int], seen: dict[str, Schema | None]) -> Iterator[Finding]:
     for node in graph.nodes or ():
-        domain = "" if node.domain == "ai.onnx" else node.domain or ""
+        domain = plain_domain(node.domain or "")
         found = schema(domain, node.op_type, opsets.get(domain, 0))
         seen[f"{domain}:{node.op_type}:{node.since_version}"] = found
         for message in (*_node_findings(node, domain, found, opsets), *_implicit_findings(node)):

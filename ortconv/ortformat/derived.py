@@ -85,18 +85,13 @@ def edges(graph: Graph, order: Mapping[Node, int]) -> GraphEdges:
     flat = array("I")
     implicit: dict[Node, list[str]] = {}
     for node, position in order.items():
-        slot = 0
-        for value in node.inputs:
+        reads = node.inputs
+        if node.subgraphs and (outer := sorted(captures(node), key=lambda value: value.name)):
+            implicit[node] = [value.name for value in outer]
+            reads = (*reads, *outer)
+        for slot, value in enumerate(reads):
             if value is not None and value.producer is not None and value.graph is graph:
                 flat.extend((order[value.producer], value.index, position, slot))
-            slot += 1
-        if node.subgraphs and (outer := captures(node)):
-            outer.sort(key=lambda value: value.name)
-            implicit[node] = [value.name for value in outer]
-            for value in outer:
-                if value.producer is not None and value.graph is graph:
-                    flat.extend((order[value.producer], value.index, position, slot))
-                slot += 1
     rows: Array = np.frombuffer(flat, np.uint32).reshape(-1, 4)
     backwards = np.flatnonzero(rows[:, 0] >= rows[:, 2])
     if len(backwards):

@@ -7,13 +7,13 @@ import re
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ortconv.errors import FormatError, UsageError
 from ortconv.ir.graph import Node
 from ortconv.ir.model import Model
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.schema import schema
+from ortconv.ir.schema import plain_domain, schema
 from ortconv.ir.types import DType, MapType, SequenceType, TensorType, ValueType
 from ortconv.ortformat.derived import resolved_schema
 
@@ -25,6 +25,8 @@ CPP_TYPES = {
     DType.FLOAT8E4M3FNUZ: "Float8E4M3FNUZ", DType.FLOAT8E5M2: "Float8E5M2", DType.FLOAT8E5M2FNUZ: "Float8E5M2FNUZ",
 }  # fmt: skip
 
+
+T = TypeVar("T")
 
 KernelName = tuple[str, str]
 """(domain, operator); ONNX's own domain is "ai.onnx"."""
@@ -269,7 +271,7 @@ class RequiredOperators:
 
 def since_of(domain: str, op: str, version: int) -> int:
     """The version of the operator in an operator set of this version."""
-    found = schema("" if domain == "ai.onnx" else domain, op, version)
+    found = schema(plain_domain(domain), op, version)
     return version if found is None else found.since
 
 
@@ -305,11 +307,12 @@ def _entries(text: str) -> Iterator[tuple[str, Slots | None]]:
 def _slots(entry: Any) -> Slots:
     """The types in a JSON entry."""
     slots: Slots = {}
-    for side, found in _table(entry).items():
+    for side, found in _of_kind(dict, entry, "an object").items():
         if side == "custom":
-            slots[side, 0] = {",".join(_names(triple)) for triple in _list(found)}
+            slots[side, 0] = {",".join(_names(triple)) for triple in _of_kind(list, found, "a list")}
         elif side in ("inputs", "outputs"):
-            slots.update({(side, _number(slot)): set(_names(types)) for slot, types in _table(found).items()})
+            by_slot = _of_kind(dict, found, "an object")
+            slots.update({(side, _number(slot)): set(_names(types)) for slot, types in by_slot.items()})
         else:
             raise ValueError(f"'{side}' is not one of inputs, outputs and custom")
     return slots
@@ -322,20 +325,14 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _table(found: Any) -> dict[str, Any]:
-    if not isinstance(found, dict):
-        raise ValueError(f"{reprlib.repr(found)} stands where an object should")
-    return found
-
-
-def _list(found: Any) -> list[Any]:
-    if not isinstance(found, list):
-        raise ValueError(f"{reprlib.repr(found)} stands where a list should")
+def _of_kind(kind: type[T], found: Any, what: str) -> T:
+    if not isinstance(found, kind):
+        raise ValueError(f"{reprlib.repr(found)} stands where {what} should")
     return found
 
 
 def _names(found: Any) -> list[str]:
-    if not all(isinstance(name, str) for name in _list(found)):
+    if not all(isinstance(name, str) for name in _of_kind(list, found, "a list")):
         raise ValueError(f"{reprlib.repr(found)} stands where a list of types should")
     return list(found)
 

@@ -11,6 +11,7 @@ from ortconv.files import mapped, opened
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Tensors, Value
 from ortconv.ir.graph_reader import GraphReader
 from ortconv.ir.model import Model, SavedFusion
+from ortconv.ir.schema import plain_domain
 from ortconv.ir.signature import check_signatures
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, TensorType, ValueType
@@ -59,7 +60,7 @@ def model_of(root: Record) -> Model:
     graph = Graph()
     graph.doc = message.graph_doc_string or ""
     for entry in message.opset_import:
-        graph.opsets[_domain(entry.domain)] = entry.version
+        graph.opsets[plain_domain(entry.domain)] = entry.version
     saved: list[SavedFusion] = []
     _Reader(graph, {}, saved, overridable=message.ir_version >= 4).fill(message.graph)
     version = message.model_version
@@ -110,20 +111,11 @@ class _Reader(GraphReader):
     # ------------------------------------------------------------------ nodes
 
     def node(self, record: Record) -> Node:
-        node = self.graph.add_node(
-            record.op_type,
-            (),
-            [self.scoped(name) if name else None for name in record.outputs],
-            domain=_domain(record.domain or ""),
-            name=record.name or "",
-            types=[self.types.get(name) for name in record.outputs],
-        )
-        node.doc = record.doc_string or ""
+        domain, types = plain_domain(record.domain or ""), [self.types.get(name) for name in record.outputs]
+        doc = record.doc_string or ""
+        node = self.add_node(record.op_type, domain, record.name or "", doc, record.outputs, types)
         provider = record.execution_provider_type or ""
         node.ep = "" if provider == CPU else provider
-        for name, value in zip(record.outputs, node.outputs, strict=True):
-            if value is not None:
-                self.declare(value, name)
         return node
 
     def attribute(self, record: Record, node: Node) -> Attribute:
@@ -152,10 +144,6 @@ _ATTRIBUTES: dict[int, Callable[[Record], Attribute]] = {
     9: lambda a: Tensors(map(tensor, a.tensors)),
 }
 """The function that builds a value, by AttributeType; subgraphs are handled elsewhere."""
-
-
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
 
 
 # ---------------------------------------------------------------------- constants and types

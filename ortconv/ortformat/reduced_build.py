@@ -12,6 +12,7 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.kernels import newest_kernels, releases
 from ortconv.ir.model import Model
 from ortconv.ir.operators import MICROSOFT
+from ortconv.ir.schema import plain_domain
 from ortconv.ir.types import DType, OptionalType, SparseTensorType, TensorType, ValueType
 from ortconv.ortformat.opconfig import RequiredOperators, since_of
 
@@ -125,7 +126,7 @@ def _kernels(required: RequiredOperators) -> tuple[int, int]:
         return len(every), len(every)
     kept = set()
     for domain, version, op in required.versions():
-        own, since = "" if domain == "ai.onnx" else domain, since_of(domain, op, version)
+        own, since = plain_domain(domain), since_of(domain, op, version)
         kept |= {(name, (a, b)) for name, (a, b) in every if name == f"{own}:{op}" and a <= since <= b}
     return len(kept), len(every)
 

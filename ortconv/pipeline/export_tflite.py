@@ -10,6 +10,7 @@ from typing import Any
 
 from ortconv.backends.litert.backend import LiteRt
 from ortconv.backends.litert.export import Exported
+from ortconv.backends.litert.runtime import version
 from ortconv.backends.nnapi.backend import NnapiOptions
 from ortconv.compare.feeds import Outputs
 from ortconv.compare.reference import Reference
@@ -220,8 +221,6 @@ def _not_comparable(expected: Reference, backend: Exporter) -> str | None:
 
 
 def _compared(expected: Reference, session: Session) -> Validation:
-    from ortconv.backends.litert.runtime import version
-
     found = expected.judge("numpy", _outputs(expected, session), "on LiteRT: ", HINT, excused=False)
     engine = EngineResult("litert", version(), loads=True, max_abs=found.max_abs, scaled=found.scaled)
     what = tuple(trial.what for trial in expected.trials)

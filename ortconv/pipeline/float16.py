@@ -12,6 +12,7 @@ import numpy as np
 
 from ortconv.errors import UnsupportedError, UsageError, nearest
 from ortconv.executor.constants import shape_dataflow
+from ortconv.executor.replay.work import as_tuple
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import Array
@@ -80,8 +81,8 @@ class _Measuring:
 
         def call(*operands: Any) -> Any:
             exact = function(*operands)
-            rounded = _results(_rounded_run(slots, function, operands))
-            pairs = [(a, rounded[i]) for i, a in enumerate(_results(exact)) if i in slots.outputs]
+            rounded = as_tuple(_rounded_run(slots, function, operands))
+            pairs = [(a, rounded[i]) for i, a in enumerate(as_tuple(exact)) if i in slots.outputs]
             seen = (*(operands[i] for i in slots.inputs), *(a for a, _ in pairs))
             self.largest[node] = max(self.largest.get(node, 0.0), *map(_magnitude, seen))
             self.errors[node] = max(self.errors.get(node, 0.0), *(_relative_error(a, b) for a, b in pairs), 0.0)
@@ -257,12 +258,8 @@ def _class(node: Node) -> Hashable:
 
 def _rounded_run(slots: Slots, function: Kernel, operands: tuple[Any, ...]) -> Any:
     rounded = [_rounded(x) if i in slots.inputs else x for i, x in enumerate(operands)]
-    results = _results(function(*rounded))
+    results = as_tuple(function(*rounded))
     return tuple(_rounded(y) if i in slots.outputs else y for i, y in enumerate(results))
-
-
-def _results(result: Any) -> tuple[Any, ...]:
-    return result if type(result) is tuple else (result,)
 
 
 def _rounded(x: Array) -> Array:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ortconv.documents import Document, read_document
 from ortconv.files import digest
+from ortconv.models import load
 from ortconv.onnxio.external import components
 from ortconv.pipeline.arguments import arguments
 from ortconv.pipeline.config import STAMP
@@ -225,7 +226,6 @@ def _check_file(report: ManifestReport, folder: Path, name: str, wanted: FileDig
     """Compare a file with its digest. If it has the same content and is an .ort file, check its structure and stamp, too."""
     if not _has_digest(report, folder, name, wanted) or not name.endswith(".ort"):
         return
-    from ortconv.models import load
     from ortconv.ortformat.check import check
 
     report.findings += [f"{name}: {finding}" for finding in check(folder / name).findings]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import Tensor
 from ortconv.optimizer.engine import Context, Rewrite
+from ortconv.ortformat.releases import oldest_release
 from ortconv.report.gates import release_number
 from ortconv.watch import note_stage
 
@@ -133,8 +134,6 @@ class Result:
 
     def record(self, model: Model, context: Context, optimized: Optimized) -> None:
         """Record the results of the optimizer and the partitioner."""
-        from ortconv.ortformat.releases import oldest_release
-
         self.offload = None if optimized.gain is None else optimized.gain.to_dict()
         self.float16 = optimized.float16
         self.rewrites = optimized.counts()

@@ -17,7 +17,9 @@ from ortconv.ir.model import Model
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import Context, Rewrite, rule_counts
 from ortconv.optimizer.levels import AnyPass, inexact, run_passes
+from ortconv.ortformat.functions import expand_functions
 from ortconv.ortformat.releases import target_release
+from ortconv.ortformat.subbyte import narrow_readers, widen_constants
 from ortconv.public import public
 
 if TYPE_CHECKING:
@@ -140,9 +142,7 @@ def _divide(
 
 def _fuse(model: Model, recipe: recipes.Recipe, context: Context, observer: Observer | None) -> None:
     """Apply the fusions for ONNX Runtime's CPU provider; in Runtime style, record them instead."""
-    from ortconv.ortformat.functions import expand_functions
     from ortconv.ortformat.precision import insert_casts
-    from ortconv.ortformat.subbyte import narrow_readers, widen_constants
 
     if _run(model, recipe.basic_for_cpu, context, observer):
         _run(model, recipe.basic, context, observer)

@@ -89,7 +89,7 @@ NUMBERS_NOTE = (
 HEADER = ("runs on", ">nodes on NNAPI", "operations", ">ms here", ">ms simulated", ">off by", ">loading, ms")
 
 
-def benchmark_page(found: BenchmarkComparison, options: Mapping[str, object] | None = None) -> str:
+def benchmark_page(found: BenchmarkComparison, options: Mapping[str, object]) -> str:
     """The comparison as a page; `options` are those of the command."""
     name = found.model.replace("\\", "/").rpartition("/")[2]
     inputs = ", ".join(_input(key, value) for key, value in found.feeds.items())
@@ -101,7 +101,7 @@ def benchmark_page(found: BenchmarkComparison, options: Mapping[str, object] | N
         Section("Accuracy", [off_by], figure=Markup(accuracy_chart(good))),
         Section("Numbers", [NUMBERS_NOTE], HEADER, list(map(_cells, found.rows))),
         Section("Where the time goes", figure=_summaries(good, found.repeat)),
-        about(options or {}),
+        about(options),
     ]
     ways = f"{len(good)} of {len(found.rows)} ways to run it, {found.repeat} runs each, taking turns, on the same inputs: {inputs}"
     return page(name, ways, sections, kind="NNAPI benchmark")

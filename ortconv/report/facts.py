@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Value
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import schema_of, since_version
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.text import SHOWN_ELEMENTS, attribute_text, tensor_text
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import multiply_adds, seconds
 from ortconv.partition.profile import DeviceProfile
-from ortconv.report.families import family
 from ortconv.report.page import clean
 
 LONGEST = 160
 """Length limit of the text of an attribute or a constant, in characters."""
 MOST_ELEMENTS = 1 << 22
 """Larger constants have no range: reading them would take longer than the rest of the page."""
+
+FAMILIES = {
+    "product": "convolution, product",
+    "reduction": "pooling, normalization, reduction",
+    "elementwise": "element by element",
+    "movement": "moves elements",
+}
+"""Families of operators, with their legend: the colors of pictures that are not divided between CPU and accelerator."""
+
+_PRODUCT = re.compile("Conv|MatMul|Gemm|Attention|LSTM|GRU|RNN")
+_REDUCTION = re.compile("Pool|Norm|LRN|Softmax")
 
 
 class GraphFacts:
@@ -93,6 +105,18 @@ class GraphFacts:
             None if verdict is None else verdict.partition,
             [] if verdict is None else [self.reason(*o) for o in verdict.objections],
         ]
+
+
+def family(node: Node) -> str:
+    """The family of an operator; empty for one that belongs to none."""
+    facts = traits(node)
+    if facts.has(Trait.SUMS) or _PRODUCT.search(node.op):
+        return "product"
+    if facts.has(Trait.REDUCES) or _REDUCTION.search(node.op):
+        return "reduction"
+    if facts.has(Trait.MOVES, Trait.JOINS):
+        return "movement"
+    return "elementwise" if facts.has(Trait.ELEMENTWISE, Trait.BROADCASTS) else ""
 
 
 def _attribute(value: Attribute) -> str:

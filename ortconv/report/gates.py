@@ -51,16 +51,19 @@ class Notation(NamedTuple):
     example: str
 
 
-def _number(text: str) -> float:
-    if re.fullmatch(_NUMBER, text) is None:
+def _parts(pattern: str, text: str) -> re.Match[str]:
+    parts = re.fullmatch(pattern, text)
+    if parts is None:
         raise ValueError(text)
-    return float(text)
+    return parts
+
+
+def _number(text: str) -> float:
+    return float(_parts(_NUMBER, text)[0])
 
 
 def _seconds(text: str) -> float:
-    parts = re.fullmatch(_TIME, text)
-    if parts is None:
-        raise ValueError(text)
+    parts = _parts(_TIME, text)
     return float(parts[1]) * _SECONDS[parts[2]]
 
 
@@ -68,9 +71,7 @@ def release_number(text: str) -> float:
     """A number for a release such as 1.17, greater for later ones; 0 for no change. ValueError for a text that is no release."""
     if text == "0":
         return 0.0
-    parts = re.fullmatch(_RELEASE, text)
-    if parts is None:
-        raise ValueError(text)
+    parts = _parts(_RELEASE, text)
     return int(parts[1]) * 1000.0 + int(parts[2])
 
 

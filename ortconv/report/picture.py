@@ -8,8 +8,7 @@ from typing import Any
 from ortconv.ir.graph import Graph
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import Estimate
-from ortconv.report.facts import GraphFacts
-from ortconv.report.families import FAMILIES
+from ortconv.report.facts import FAMILIES, GraphFacts
 from ortconv.report.labels import FONT, text_width
 from ortconv.report.layout import Layout, Route
 from ortconv.report.outline import ACCELERATOR, CPU, INPUT, MIXED, Part, outline

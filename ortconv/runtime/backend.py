@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeGuard, runtime_checkable
 
@@ -200,8 +201,6 @@ def discover() -> dict[str, str]:
 
 @cache
 def _load(name: str) -> Backend:
-    from importlib import import_module
-
     place = BUILT_IN.get(name) or discover()[name]
     module, _, attribute = place.partition(":")
     try:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from graphlib import TopologicalSorter
-from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
@@ -177,37 +176,6 @@ def make_region(graph: Graph, nodes: Sequence[Node], keep: Collection[Value] = (
 def is_needed(graph: Graph, value: Value, inside: Collection[Node]) -> bool:
     """True if the graph returns a value, or a node that is not `inside` reads it."""
     return value.is_output or any(enclosing(user, graph) not in inside for user, _ in value.uses)
-
-
-def pieces(region: Region, most: int) -> Iterator[Region]:
-    """The region in pieces of at most `most` nodes. Each piece returns all values that its nodes produce."""
-    for start in range(0, len(region.nodes), most):
-        nodes = region.nodes[start : start + most]
-        piece = make_region(region.graph, nodes, {v for n in nodes for v in n.present_outputs})
-        yield piece._replace(custom_op_library=region.custom_op_library, threads=region.threads)
-
-
-def observed(region: Region, most: int) -> Iterator[Region]:
-    """Copies of the region that together return all values that its nodes produce. Each returns at most `most` bytes, or a single
-    value.
-    """
-    inner = {v for n in region.nodes for v in n.present_outputs}
-    outputs: list[Value] = []
-    held = 0
-    for value in make_region(region.graph, region.nodes, inner).outputs:
-        size = _bytes(value)
-        if outputs and held + size > most:
-            yield region._replace(outputs=tuple(outputs), file=None)
-            outputs, held = [], 0
-        outputs.append(value)
-        held += size
-    yield region._replace(outputs=tuple(outputs), file=None)
-
-
-def _bytes(value: Value) -> int:
-    """The size of a tensor in bytes; 0 if it is unknown."""
-    shape = value.static_shape
-    return 0 if shape is None or value.dtype is None else prod(shape) * value.dtype.bits // 8
 
 
 def last_uses(regions: Sequence[Region], keep: Iterable[Value] = ()) -> list[tuple[Value, ...]]:

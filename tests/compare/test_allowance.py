@@ -5,8 +5,7 @@ from __future__ import annotations
 import onnx.parser
 import pytest
 
-from ortconv.compare.tolerance import QUANTIZED_LIMIT, Allowance, limit, tolerances
-from ortconv.compare.verdict import most_ties
+from ortconv.compare.tolerance import QUANTIZED_LIMIT, Allowance, limit, most_ties, tolerances
 from ortconv.ir.types import DType
 from ortconv.onnxio.load import from_proto
 

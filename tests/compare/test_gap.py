@@ -10,8 +10,7 @@ import pytest
 from ortconv.compare.difference import OTHER_FORM, difference
 from ortconv.compare.gap import gap
 from ortconv.compare.measure import measure
-from ortconv.compare.tolerance import OutputTolerance
-from ortconv.compare.verdict import accepts, within_errors
+from ortconv.compare.tolerance import OutputTolerance, accepts, within_errors
 from ortconv.ir.types import DType
 
 ONES, TWOS = np.ones(2, np.float32), np.full(2, 2, np.float32)

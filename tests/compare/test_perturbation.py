@@ -14,9 +14,9 @@ from ortconv.compare.gap import gap
 from ortconv.compare.perturbation import FIRST_RUNS, MOST_RUNS, Perturbation, explains, perturb, perturbed
 from ortconv.compare.reference import Reference
 from ortconv.compare.source_runs import ValidationSettings
+from ortconv.compare.tolerance import is_nearer
 from ortconv.compare.undefined import STAND_IN, replace_undefined
 from ortconv.compare.validate import UNSTABLE, validate
-from ortconv.compare.verdict import is_nearer
 from ortconv.errors import MismatchError
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load

@@ -201,8 +201,7 @@ def test_float16_may_be_nearer_to_float32_than_the_source(tmp_path: Path) -> Non
 
 
 def test_one_subnormal_is_no_difference_in_float16() -> None:
-    from ortconv.compare.tolerance import OutputTolerance
-    from ortconv.compare.verdict import accepts
+    from ortconv.compare.tolerance import OutputTolerance, accepts
     from ortconv.ir.types import DType
 
     zeros = np.zeros(4, np.float16)
@@ -214,8 +213,7 @@ def test_one_subnormal_is_no_difference_in_float16() -> None:
 
 @pytest.mark.parametrize(("off", "step", "fine"), [(1, 2, True), (2, 2, False), (1, 40, False)])
 def test_quantized_outputs_may_be_a_step_off_at_few_places(off: int, step: int, fine: bool) -> None:
-    from ortconv.compare.tolerance import OutputTolerance
-    from ortconv.compare.verdict import accepts
+    from ortconv.compare.tolerance import OutputTolerance, accepts
     from ortconv.ir.types import DType
 
     want = np.full(100, 7, np.uint8)

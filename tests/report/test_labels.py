@@ -8,8 +8,7 @@ from partition_graphs import f32, make
 
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Tensor
-from ortconv.report.facts import GraphFacts
-from ortconv.report.families import family
+from ortconv.report.facts import GraphFacts, family
 from ortconv.report.labels import LONGEST, block_name, constants, operators
 
 

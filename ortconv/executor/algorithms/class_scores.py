@@ -45,8 +45,7 @@ def transformed(scores: Array, transform: str) -> Array:
         raise GraphError(f"there is no post_transform '{transform}', only {', '.join(_TRANSFORMS)}")
     if scores.shape[1] == 1 and transform != "PROBIT":
         transform = "NONE"
-    with np.errstate(all="ignore"):
-        return np.asarray(_TRANSFORMS[transform](scores)).astype(np.float32, copy=False)
+    return np.asarray(_TRANSFORMS[transform](scores)).astype(np.float32, copy=False)
 
 
 def both_classes(positive: Array, transform: str, complement: bool) -> Array:
@@ -58,8 +57,7 @@ def both_classes(positive: Array, transform: str, complement: bool) -> Array:
     if transform == "LOGISTIC":
         pair = [logistic(-positive), logistic(positive)]
     elif transform == "PROBIT":
-        with np.errstate(all="ignore"):
-            pair = [-_probit(positive), _probit(positive)]
+        pair = [-_probit(positive), _probit(positive)]
     else:
         transformed(positive[:, None], transform)
         pair = [1 - positive if complement else -positive, positive]

@@ -10,8 +10,7 @@ import numpy as np
 from ortconv.executor.algorithms.gemm_exact import centered
 from ortconv.executor.algorithms.rounding import dynamic_centered
 from ortconv.executor.fusion.group import Constant, Group, Scope
-from ortconv.executor.fusion.int8_ops import Quantization
-from ortconv.executor.fusion.int8_patterns import Int8Step, Int8Steps, is_dequantize
+from ortconv.executor.fusion.int8_steps import Int8Step, Int8Steps, Quantization, is_dequantize
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT

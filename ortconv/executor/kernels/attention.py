@@ -54,6 +54,7 @@ def attention(
     softcap: float = 0.0,
     softmax_precision: int | None = None,
 ) -> Any:
+    """softmax(q @ k^T * scale + mask) @ v of heads (B, heads, L, H), or packed (B, L, heads * H); all keys and values; scores."""
     packed, dtype = q.ndim == 3, q.dtype
     if packed:
         if q_num_heads is None or kv_num_heads is None:
@@ -221,6 +222,7 @@ def attention_ms(
     attend: Function = attend,
     project: Function = affine,
 ) -> Any:
+    """Queries, keys and values are one product of x. The second output has all keys and values."""
     sizes = qkv_hidden_sizes or (weights.shape[1] // 3,) * 3
     projected = project(widen(x), widen(weights), widen(bias))
     q, k, v = (split_heads(p, num_heads) for p in np.split(projected, [sizes[0], sizes[0] + sizes[1]], axis=-1))
@@ -271,8 +273,8 @@ def group_query_attention(
     smooth_softmax: int = -1,
     softcap: float = 0.0,
 ) -> Any:
-    """The caches hold the positions before the query, or with `sliding_window_cache` the last ones of them. `query_seqlens` is
-    the number of tokens in each query; the others are padding.
+    """Several query heads share each key and value head. The caches hold the positions before the query, or with
+    `sliding_window_cache` the last ones of them. `query_seqlens` is the number of tokens in each query; the others are padding.
     """
     if any(x is not None for x in (k_scale, v_scale, q_norm_weight, k_norm_weight)):
         raise UnsupportedError("GroupQueryAttention with quantized caches or norms has no numpy kernel")

@@ -121,9 +121,7 @@ def _to_power_of_two(x: Array, saturate: bool, round_mode: str) -> Array:
     up = {"up": fraction > 0.5, "down": False, "nearest": fraction >= 0.75}[round_mode]
     codes = exponent - 1 + up + 127
     low, high = (codes < 0) | (x.astype(np.float32) == 0), (codes > 254) | np.isinf(fraction)
-    if saturate:
-        codes = np.where(low, 0, np.where(high, 254, codes))
-    else:
-        codes = np.where(low | high, _E8M0_NAN, codes)
+    least, most = (0, 254) if saturate else (_E8M0_NAN, _E8M0_NAN)
+    codes = np.where(low, least, np.where(high, most, codes))
     codes = np.where(np.isnan(fraction), _E8M0_NAN, codes)
     return codes.astype(np.uint8).view(DType.FLOAT8E8M0.numpy)

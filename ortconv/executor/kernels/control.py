@@ -174,14 +174,12 @@ def _position(position: Array | None, size: int, highest: int) -> int:
 
 @kernel("SplitToSequence")
 def split_to_sequence(x: Array, split: Array | None = None, *, axis: int = 0, keepdims: int = 1) -> list[Array]:
-    size = x.shape[axis]
-    if split is None:
-        parts = pieces(x, axis, [1] * counted(size))
-        return list(parts) if keepdims else [part.squeeze(axis) for part in parts]
-    if split.ndim:
+    """A scalar `split`, by default 1, is the size of each part but the last. The axis stays if `split` is given."""
+    if split is not None and split.ndim:
         return list(pieces(x, axis, integers(split)))
-    chunk = int(split.item())
-    return list(pieces(x, axis, [chunk] * counted(-(-size // chunk))))
+    size = 1 if split is None else int(split.item())
+    parts = pieces(x, axis, [size] * counted(-(-x.shape[axis] // size)))
+    return list(parts) if keepdims or split is not None else [part.squeeze(axis) for part in parts]
 
 
 @kernel("OptionalGetElement")

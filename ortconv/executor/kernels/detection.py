@@ -25,6 +25,7 @@ def non_max_suppression(
     *,
     center_point_box: int = 0,
 ) -> Array:
+    """(batch, class, box) of each box that no better one of its class overlaps by more than `iou_threshold`."""
     limit = 0 if max_output_boxes_per_class is None else int(max_output_boxes_per_class.item())
     overlap = 0.0 if iou_threshold is None else float(iou_threshold.item())
     lowest = None if score_threshold is None else float(score_threshold.item())
@@ -115,6 +116,7 @@ def roi_align(
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
 ) -> Array:
+    """The average or the maximum of bilinear samples in each bin of each region."""
     half_pixel = coordinate_transformation_mode == "half_pixel"
     out = np.zeros((len(rois), x.shape[1], output_height, output_width), dtype=np.float64)
     images = widen(x).astype(np.float64)

@@ -73,16 +73,12 @@ def tensor_scatter(
     return out
 
 
-table(
-    {
-        # Paddle's exporter writes conditions of the shape of x.
-        "Compress": lambda x, condition, *, axis=None: np.compress(condition.reshape(-1), x, axis=axis),
-        "ScatterND": lambda x, at, values, *, reduction="none": _scatter(
-            x, tuple(np.moveaxis(at, -1, 0)), values, reduction
-        ),
-        "NonZero": lambda x: np.array(np.nonzero(np.atleast_1d(x)), np.int64),
-    }
-)
+table({
+    # Paddle's exporter writes conditions of the shape of x.
+    "Compress": lambda x, condition, *, axis=None: np.compress(condition.reshape(-1), x, axis=axis),
+    "ScatterND": lambda x, at, values, *, reduction="none": _scatter(x, tuple(np.moveaxis(at, -1, 0)), values, reduction),
+    "NonZero": lambda x: np.array(np.nonzero(np.atleast_1d(x)), np.int64),
+})  # fmt: skip
 
 
 @kernel("OneHot")
@@ -106,10 +102,8 @@ def _running(function: Any) -> Function:
     def run(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
         x = np.moveaxis(x, int(axis.item()), 0)[:: -1 if reverse else 1]
         out = np.full_like(x, function.identity)
-        if exclusive:
-            function.accumulate(x[:-1], axis=0, dtype=x.dtype, out=out[1:])
-        else:
-            function.accumulate(x, axis=0, dtype=x.dtype, out=out)
+        given, total = (x[:-1], out[1:]) if exclusive else (x, out)
+        function.accumulate(given, axis=0, dtype=x.dtype, out=total)
         return np.moveaxis(out[:: -1 if reverse else 1], 0, int(axis.item()))
 
     return in_float32(run)
@@ -123,10 +117,8 @@ def top_k(x: Array, k: Array, *, axis: int = -1, largest: int = 1, sorted: int =
     """The k extreme elements in order, equal ones by position."""
     rows = np.moveaxis(x, axis, -1)
     order = _stable_order(widen(rows), bool(largest))[..., : int(k.item())]
-    return (
-        np.ascontiguousarray(np.moveaxis(np.take_along_axis(rows, order, -1), -1, axis)),
-        np.ascontiguousarray(np.moveaxis(order, -1, axis).astype(np.int64, copy=False)),
-    )
+    chosen, places = np.take_along_axis(rows, order, -1), order.astype(np.int64, copy=False)
+    return np.ascontiguousarray(np.moveaxis(chosen, -1, axis)), np.ascontiguousarray(np.moveaxis(places, -1, axis))
 
 
 older("TopK", "k", until=1)
@@ -141,6 +133,7 @@ def _stable_order(keys: Array, descending: bool) -> Array:
 
 @kernel("Unique")
 def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, Array, Array, Array]:
+    """The values, the first position of each, the value of each element by its number, and how often each occurs."""
     items = x.reshape(-1) if axis is None else np.moveaxis(x, axis, 0)
     codes = widen(items) if axis is None else _row_codes(widen(items))
     _, first, inverse, counts = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)

@@ -86,12 +86,8 @@ def crop(x: Array, *, border: Sequence[int], scale: Sequence[int] | None = None)
     return found
 
 
-table(
-    {
-        "Scale": lambda x, *, scale=1.0: x * x.dtype.type(scale),
-        # The bias is one for each channel.
-        "ImageScaler": lambda x, *, bias, scale=1.0: (
-            x * x.dtype.type(scale) + np.array(bias, x.dtype).reshape(-1, 1, 1)
-        ),
-    }
-)
+table({
+    "Scale": lambda x, *, scale=1.0: x * x.dtype.type(scale),
+    # The bias is one for each channel.
+    "ImageScaler": lambda x, *, bias, scale=1.0: x * x.dtype.type(scale) + np.array(bias, x.dtype).reshape(-1, 1, 1),
+})  # fmt: skip

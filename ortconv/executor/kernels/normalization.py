@@ -11,13 +11,11 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import compute_type, widen
 from ortconv.executor.kernels.activation import FORMULAS
-from ortconv.executor.kernels.reduction import mean, precise_sum
+from ortconv.executor.kernels.reduction import Axes, mean, precise_sum
 from ortconv.executor.kernels.registry import float_kernel, kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-
-Axes = tuple[int, ...]
 
 
 def _inverse_deviation(centered: Array, axes: Axes, epsilon: float) -> Array:
@@ -147,6 +145,7 @@ def embed_layer_normalization(
     epsilon: float = 1e-12,
     mask_index_type: int = 0,
 ) -> Any:
+    """LayerNormalization of the sum of all embeddings; the number of tokens that each mask has; the sum."""
     batch, length = input_ids.shape
     position = position_embedding[:length] if position_ids is None else position_embedding[position_ids]
     total = widen(word_embedding[input_ids]) + widen(position)

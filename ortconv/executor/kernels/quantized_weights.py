@@ -10,8 +10,7 @@ from ortconv.executor.algorithms.gemm_exact import exact_sums, per_column, per_r
 from ortconv.executor.algorithms.half_precision import compute_type, widen
 from ortconv.executor.kernels.attention import attention_ms
 from ortconv.executor.kernels.normalization import embed_layer_normalization
-from ortconv.executor.kernels.qlinear import requantize
-from ortconv.executor.kernels.quantize import dequantize_linear, dynamic_quantize_linear
+from ortconv.executor.kernels.quantize import dequantize_linear, dynamic_quantize_linear, requantize
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
@@ -92,6 +91,7 @@ def matmul_nbits(
     accuracy_level: int = 0,
     weight_prepacked: int = 0,
 ) -> Array:
+    """a @ w^T for w (N, K) of a few bits. Each block of a row has a scale and a zero point; `g_idx` has the block of a column."""
     blocks = -(-K // block_size)
     centered = _without_zero_points(b, zero_points, N, blocks, bits, block_size, compute_type(a.dtype))
     scale = widen(scales).reshape(N, blocks)

@@ -84,9 +84,7 @@ def mel_weight_matrix(
     corners = np.floor((size + 1) * hertz / float(rate.reshape(()))).astype(np.int64)
     lower, center, upper = corners[:-2], corners[1:-1], corners[2:]
     bins = np.arange(size // 2 + 1)[:, None]
-    rising = np.where(lower == center, bins == center, (bins - lower) / np.maximum(center - lower, 1))
+    rising = (bins - lower) / np.maximum(center - lower, 1)
     falling = (upper - bins) / np.maximum(upper - center, 1)
-    y = np.where(bins <= center, rising, np.where(bins < upper, falling, 0))
-    # The peak belongs to the falling side where there is one.
-    y = np.where((bins == center) & (upper > center), 1, y)
-    return np.where(bins < lower, 0, y).astype(DType(output_datatype).numpy)
+    y = np.where(bins == center, 1, np.minimum(rising, falling).clip(0))
+    return y.astype(DType(output_datatype).numpy)

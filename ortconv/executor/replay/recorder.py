@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.replay.work import Call, ChangedError, Function, Recordable, Work
+from ortconv.executor.replay.work import Call, ChangedError, Function, Recordable, Work, as_tuple
 from ortconv.ir.graph import Node
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.tensor import Array
@@ -252,12 +252,12 @@ class Recording:
         if calls:
             *_, outs, dead, node = step
             self.steps.append((partial(_again, calls, result), _no_operands, outs, dead, node))
-        return _as_tuple(result)
+        return as_tuple(result)
 
     def _append_step(self, step: Step, values: Sequence[Any], may_stay: bool) -> tuple[tuple[Any, ...], bool]:
         """Make later runs call a step again. Return its results, and True if they are copied to memory that stays in place."""
         function, operands, outs, dead, node = step
-        results = _as_tuple(function(*values))[: len(outs)]
+        results = as_tuple(function(*values))[: len(outs)]
         stay = may_stay and _can_be_copied(results)
         if stay:
             results = tuple([self._recorder.copy(r) for r in results])
@@ -303,10 +303,6 @@ def _makes_views(node: Node) -> bool:
     return node.op in _VIEWS and not node.domain
 
 
-def _as_tuple(result: Any) -> tuple[Any, ...]:
-    return result if type(result) is tuple else (result,)
-
-
 def _recorded(
     recorder: Recorder, function: Function, values: Sequence[Any], node: Node, fixed: bool
 ) -> tuple[Any, list[Call]] | None:
@@ -324,7 +320,7 @@ def _recorded(
             return result, calls
     if not makes_views:
         return None
-    results = _as_tuple(function(*values))[: len(node.outputs)]
+    results = as_tuple(function(*values))[: len(node.outputs)]
     block = recorder.block(values[0])
     return (results, []) if all(recorder.block(r) is block is not None for r in results) else None
 
@@ -341,6 +337,6 @@ def _again(calls: Sequence[Call], result: Any) -> Any:
 
 
 def _copied(function: Function, targets: tuple[Array, ...], *operands: Any) -> tuple[Array, ...]:
-    for target, r in zip(targets, _as_tuple(function(*operands)), strict=False):
+    for target, r in zip(targets, as_tuple(function(*operands)), strict=False):
         copy_same(r, target)
     return targets

@@ -20,6 +20,11 @@ Function = Callable[..., Any]
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
+def as_tuple(result: Any) -> tuple[Any, ...]:
+    """The results of a function: a tuple if it has several, else a single one."""
+    return result if type(result) is tuple else (result,)
+
+
 class ChangedError(Exception):
     """The recording is not valid for this run."""
 

@@ -14,7 +14,7 @@ from ortconv.executor.algorithms import winograd
 from ortconv.executor.algorithms.conv import convolution, convolver, filters
 from ortconv.executor.algorithms.sliding_window import window
 from ortconv.executor.algorithms.winograd import ExactSums
-from ortconv.executor.fusion.int8_patterns import Int8Steps
+from ortconv.executor.fusion.int8_steps import Int8Steps
 from ortconv.executor.kernels import quantize
 from ortconv.runtime.session import Session
 from tests.batches import batched

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ortconv.executor.fusion.int8_ops import Quantization, qlinear_sum
-from ortconv.executor.kernels.qlinear import qlinear_add
+from ortconv.executor.fusion.int8_steps import Quantization, qlinear_sum
+from ortconv.executor.kernels.quantize import qlinear_add
 
 
 def parameters(seed):
