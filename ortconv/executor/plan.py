@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from ortconv.executor.kernels.registry import Kernel
 from ortconv.executor.replay.recorder import ABSENT, Recording, Step
 from ortconv.executor.replay.work import ChangedError, Function, Recordable, as_tuple, or_else, with_inner
 from ortconv.ir.graph import Graph, Node, Value, captures
-from ortconv.ir.tensor import Array
+from ortconv.ir.tensor import Array, RuntimeValue
 from ortconv.ir.types import DType, ValueType
 from ortconv.process import return_freed_memory, without_collections
 from ortconv.runtime.backend import TimedStep
@@ -75,14 +75,14 @@ class Plan:
         bound = self._bound(scope)
         last_use = _last_uses(bound, [*outputs, *_made(node for *_, node in bound if node in following)])
         self._slots: dict[Value, int] = {}
-        self._initial: list[Any] = [None]
+        self._initial: list[RuntimeValue] = [None]
         self._inputs = [self._slot(v, lambda _: None) for v in inputs]
         self.steps = [self._step(index, *parts, last_use, constants) for index, parts in enumerate(bound)]
         self._outputs = [self._slot(v, constants) for v in outputs]
         constants.forget()
         self._following = {index for index, (*_, node) in enumerate(bound) if node in following}
-        self._remembered: dict[Any, tuple[list[Any], list[Step]]] = {}
-        self._recordings: dict[Any, Recording | None] = {}
+        self._remembered: dict[Hashable, tuple[list[RuntimeValue], list[Step]]] = {}
+        self._recordings: dict[Hashable, Recording | None] = {}
         lie_in_memory = (v.dtype not in (None, DType.STRING, DType.UNDEFINED) for v in _made(nodes))
         self._records = records and not reference and all(lie_in_memory)
 
@@ -116,7 +116,7 @@ class Plan:
         operands = itemgetter(*ins) if len(ins) > 1 else itemgetter(slice(*(ins[0], ins[0] + 1) if ins else (0, 0)))
         return function, operands, outs, tuple(sorted(dead)), node
 
-    def _new_slot(self, initial: Any = None) -> int:
+    def _new_slot(self, initial: RuntimeValue = None) -> int:
         self._initial.append(initial)
         return len(self._initial) - 1
 
@@ -126,7 +126,7 @@ class Plan:
             slot = self._slots[value] = self._new_slot(constant(value))
         return slot
 
-    def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[TimedStep]]:
+    def profile(self, inputs: Sequence[RuntimeValue]) -> tuple[list[RuntimeValue], list[TimedStep]]:
         """The same as `run`, and the time of each step."""
         events: list[TimedStep] = []
         return self.run(inputs, events), events
@@ -151,7 +151,7 @@ class Plan:
 
         return (call, *step[1:])
 
-    def run(self, inputs: Sequence[Any], events: list[TimedStep] | None = None) -> list[Any]:
+    def run(self, inputs: Sequence[RuntimeValue], events: list[TimedStep] | None = None) -> list[RuntimeValue]:
         """The outputs for the inputs. Raises BackendError, with the node, if a kernel fails. The time of each step is added to
         `events`.
         """
@@ -174,7 +174,9 @@ class Plan:
             self._remembered[shapes] = self._remember(slots)
         return results
 
-    def _run_again(self, shapes: Any, inputs: Sequence[Any], events: list[TimedStep] | None) -> list[Any] | None:
+    def _run_again(
+        self, shapes: Hashable, inputs: Sequence[RuntimeValue], events: list[TimedStep] | None
+    ) -> list[RuntimeValue] | None:
         """The outputs by a recording for such inputs; None if there is none, or if it is not valid for them."""
         recording = self._recordings.get(shapes)
         if recording is None or not recording.lock.acquire(blocking=False):
@@ -191,7 +193,9 @@ class Plan:
             recording.lock.release()
         return None
 
-    def _record(self, shapes: Any, inputs: Sequence[Any], initial: list[Any], steps: list[Step]) -> list[Any] | None:
+    def _record(
+        self, shapes: Hashable, inputs: Sequence[RuntimeValue], initial: list[RuntimeValue], steps: list[Step]
+    ) -> list[RuntimeValue] | None:
         """The outputs of a run that is recorded; None if it cannot be. The ordinary run then reports the step."""
         if not self._records or shapes in self._recordings or len(self._recordings) == _MOST_RECORDINGS:
             return None
@@ -207,7 +211,7 @@ class Plan:
         self._recordings[shapes] = recording
         return results
 
-    def _execute(self, steps: list[Step], slots: list[Any], events: list[TimedStep] | None) -> None:
+    def _execute(self, steps: list[Step], slots: list[RuntimeValue], events: list[TimedStep] | None) -> None:
         steps = steps if events is None else [self._timed(step, events) for step in steps]
         try:
             for function, operands, outs, dead, node in watched(steps, "numpy"):  # noqa: B007
@@ -230,7 +234,7 @@ class Plan:
             what = f"{self._label(node)} failed on input shapes {shapes}"
             raise BackendError(f"{what}: {error}", backend="numpy") from error
 
-    def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step]]:
+    def _remember(self, slots: list[RuntimeValue]) -> tuple[list[RuntimeValue], list[Step]]:
         """For later runs with the same input shapes: the initial slots, and the remaining steps."""
         if not self._following:
             return self._initial, self.steps
@@ -337,9 +341,9 @@ class Body(NamedTuple):
     """The types of its inputs and outputs, as far as known."""
     keeps_condition: bool
     """True for the body of a Loop that never ends it by its condition."""
-    captured: Sequence[Any] = ()
+    captured: Sequence[RuntimeValue] = ()
 
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+    def __call__(self, *inputs: RuntimeValue) -> tuple[RuntimeValue, ...]:
         return tuple(self.plan.run([*inputs, *self.captured]))
 
 
