@@ -48,8 +48,6 @@ def rsqrt(c: OperationCall) -> Array:
 
 activation = partial(operation, infer=like_x, checks=(rank_at_most(4, "x"),), zero_sized=True, recorded=("x",))
 
-RELUS = (("RELU", FuseCode.RELU), ("RELU1", FuseCode.RELU1), ("RELU6", FuseCode.RELU6))
-
 
 def _limited(c: OperationCall, code: FuseCode) -> Array:
     if not c.out.is_quantized:
@@ -58,8 +56,8 @@ def _limited(c: OperationCall, code: FuseCode) -> Array:
     return elementwise(c, np.clip, c.x.array, low, high)
 
 
-for _name, _code in RELUS:
-    activation(_name, "x:T", types="F Q H@3 S@4", quantization=(same_quantization("x", "out"),))(
+for _code in (FuseCode.RELU, FuseCode.RELU1, FuseCode.RELU6):
+    activation(_code.name, "x:T", types="F Q H@3 S@4", quantization=(same_quantization("x", "out"),))(
         lambda c, code=_code: _limited(c, code)  # type: ignore[misc]
     )
 
