@@ -79,7 +79,7 @@ class CpuProgram:
                 self.constants[index] = Tensor(operand.kind, np.zeros(0, np.uint8))
                 self.programs[index] = CpuProgram(operand.model, half)
         # IF and WHILE choose their work in each run. The models inside are recorded.
-        self._records = not any(operation.is_control_flow for operation in model.operations)
+        self._records = not any(operation.code.is_control_flow for operation in model.operations)
         self._recordings: dict[tuple[object, ...], ProgramRecording | None] = {}
         self._freed = _last_read(model, {*model.inputs, *model.outputs, *self.constants})
 
@@ -154,7 +154,7 @@ class CpuProgram:
             admit = partial(self._admit, operation, values, places)
             operands = [values[index] for index in operation.inputs]
             results: Sequence[OperandValue]
-            if operation.is_control_flow:
+            if operation.code.is_control_flow:
                 room_here = [places.get(index) for index in operation.outputs]
                 results = self._branch(operation, operands, admit, room_here, context)
             else:
