@@ -251,6 +251,20 @@ def shrinks_evenly(shape: Shape, scales: Mapping[int, float], target: Target) ->
             yield Objection("shape", f"{message}: {target.name} shrinks all by 1 over a divisor of the size", advice)
 
 
+def sampling_mode(unit: NodeUnit, target: Target, advice: str) -> Objections:
+    """Require mode linear, or mode nearest with asymmetric coordinates rounded down. `advice` is for other coordinates."""
+    mode = attribute(unit.target, "mode")
+    if mode == "nearest":
+        transform = attribute(unit.target, "coordinate_transformation_mode")
+        rounding = attribute(unit.target, "nearest_mode")
+        if transform != "asymmetric" or rounding != "floor":
+            message = f"mode nearest has coordinate_transformation_mode {transform} and nearest_mode {rounding}"
+            yield Objection("attribute", f"{message}: {target.name} accepts asymmetric and floor", advice)
+    elif mode != "linear":
+        message = f"mode is {mode}: {target.name} accepts linear or nearest"
+        yield Objection("attribute", message, f"resize with mode linear, {CHANGED}")
+
+
 def single_output(unit: NodeUnit, target: Target) -> Objections:
     count = sum(v is not None for v in unit.target.outputs)
     if count > 1:
@@ -286,6 +300,22 @@ def no_operation(node: Node, target: Target, instead: Mapping[str, str], unnest:
     """The objection to an operator that the target lacks. `instead` is advice by operator, `unnest` for nodes with subgraphs."""
     if node.subgraphs:
         inside = sum(1 for sub in node.subgraphs for _ in sub.walk())
+        if target.takes_subgraphs:
+            text = (
+                f"{node.op} runs on the CPU; {target.provider.name} runs those of its {inside} nodes that it supports"
+            )
+            return Objection("control-flow", text)
         return Objection("control-flow", f"{node.op} and the {inside} nodes in its subgraphs run on the CPU", unnest)
     text = f"{target.provider.name} has no operation for {node.operator}"
     return Objection("operator", text, instead.get(node.operator, ""))
+
+
+PLAIN_RESIZE = all_of(
+    attribute_is("exclude_outside", 0),
+    attribute_is("antialias", 0, since=18),
+    attribute_is("keep_aspect_ratio_policy", "stretch", since=18),
+)
+"""Refuses forms of Resize that no provider has."""
+
+INFERENCE = all_of(constant(1, 2, 3, 4), single_output, attribute_is("spatial", 1), attribute_is("training_mode", 0))
+"""Requires a BatchNormalization by constants, without training."""

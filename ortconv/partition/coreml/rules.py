@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Value
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED, no_operation, not_of_domains
 from ortconv.partition.coreml import convolution, elementwise, image, indices, matmul, movement, normalization, resize
 from ortconv.partition.coreml.row import CoremlRow, judge
-from ortconv.partition.policy import Objection, Objections, Target
+from ortconv.partition.policy import Objections, Target
 
 FAMILIES = (convolution, elementwise, image, indices, matmul, movement, normalization, resize)
 
@@ -54,17 +54,9 @@ def objections(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]
     """All objections to a unit, which is always a single node."""
     row = ROWS.get(unit.op)
     if row is None:
-        yield _no_row(unit.target, target)
+        unnest = "let CoreML have the nodes inside: --coreml-enable-on-subgraph"
+        yield no_operation(unit.target, target, INSTEAD, unnest)
     elif unit.target.domain not in row.domains:
         yield not_of_domains(unit, row.domains)
     else:
         yield from judge(row, unit, target)
-
-
-def _no_row(node: Node, target: Target) -> Objection:
-    if node.subgraphs and target.takes_subgraphs:
-        inside = sum(1 for sub in node.subgraphs for _ in sub.walk())
-        return Objection(
-            "control-flow", f"{node.op} runs on the CPU; CoreML runs those of its {inside} nodes that it supports"
-        )
-    return no_operation(node, target, INSTEAD, "let CoreML have the nodes inside: --coreml-enable-on-subgraph")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import all_of, attribute_is, constant, rank, role, single_output
+from ortconv.partition.checks import INFERENCE, all_of, constant, rank, role
 from ortconv.partition.nnapi.checks import images, nchw_level, output_parameters, quantized
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Objection, Objections, Target
@@ -50,17 +50,8 @@ def no_noop(unit: NodeUnit, target: Target) -> Objections:
         yield Objection("attribute", "noop_with_empty_axes is 1: NNAPI accepts 0", advice)
 
 
-BATCH = all_of(
-    images,
-    rank(0, 4),
-    constant(1, 2, 3, 4),
-    single_output,
-    attribute_is("spatial", 1),
-    attribute_is("training_mode", 0),
-)
-
 ROWS = (
-    NnapiRow("BatchNormalization", since=7, check=BATCH, takes_empty=True),
+    NnapiRow("BatchNormalization", since=7, check=all_of(images, rank(0, 4), INFERENCE), takes_empty=True),
     NnapiRow("LRN", level=28, check=all_of(nchw_level("LRN", 29), rank(4, 4))),
     NnapiRow(
         "Softmax",
