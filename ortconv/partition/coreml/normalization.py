@@ -38,14 +38,10 @@ REDUCED = all_of(constant(1), reduced_axes)
 
 ROWS = (
     CoremlRow("BatchNormalization", since=7, check=all_of(rank(4, 4), INFERENCE)),
-    CoremlRow("LayerNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
-    CoremlRow("InstanceNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
-    CoremlRow("GroupNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
+    *(CoremlRow(op, formats=ML_PROGRAM, types=one_type, check=SCALED)
+      for op in ("LayerNormalization", "InstanceNormalization", "GroupNormalization")),
     CoremlRow("LRN", formats=NEURAL_NETWORK, check=rank(3, 4)),
     CoremlRow("Softmax", check=softmax),
-    CoremlRow("ReduceSum", check=REDUCED),
-    CoremlRow("ReduceMean", check=REDUCED),
-    CoremlRow("ReduceMax", formats=ML_PROGRAM, check=REDUCED),
-    CoremlRow("ReduceMin", formats=ML_PROGRAM, check=REDUCED),
-    CoremlRow("ReduceProd", formats=ML_PROGRAM, check=REDUCED),
-)
+    *(CoremlRow(op, check=REDUCED) for op in ("ReduceSum", "ReduceMean")),
+    *(CoremlRow(op, formats=ML_PROGRAM, check=REDUCED) for op in ("ReduceMax", "ReduceMin", "ReduceProd")),
+)  # fmt: skip
