@@ -240,6 +240,20 @@ class NnapiProgram:
             self.executions += 1
 
 
+class RecordingBackend(Nnapi):
+    """Keeps the partitions that it compiled, in the order in which they run."""
+
+    def __init__(self, options: NnapiOptions | None) -> None:
+        super().__init__(options)
+        self.compiled: list[tuple[Region, NnapiProgram]] = []
+
+    def compile(self, region: Region) -> Program:
+        program = super().compile(region)
+        assert isinstance(program, NnapiProgram)
+        self.compiled.append((region, program))
+        return program
+
+
 def _cut(result: Array, dims: tuple[int, ...]) -> Array:
     """The written elements, in their shape."""
     return result if result.shape == dims else result.reshape(-1)[: math.prod(dims)].reshape(dims)

@@ -1,4 +1,4 @@
-"""Elementwise arithmetic and activations, in the layout of their inputs."""
+"""Elementwise arithmetic, activations and quantization, in the layout of their inputs."""
 
 from __future__ import annotations
 
@@ -87,6 +87,8 @@ LOWERINGS: dict[str, Lowering] = {
     "Min": partial(binary, code=Operation.MINIMUM),
     "Sigmoid": partial(unary, code=Operation.LOGISTIC),
     "QLinearSigmoid": partial(unary, code=Operation.LOGISTIC),
+    "DequantizeLinear": partial(unary, code=Operation.DEQUANTIZE),
+    "QuantizeLinear": partial(unary, code=Operation.QUANTIZE),
     "Elu": elu,
     "LeakyRelu": leaky_relu,
     "Relu": activation,

@@ -8,16 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ortconv import nnapi
-from ortconv.backends.nnapi import (
-    convolution,
-    elementwise,
-    matmul,
-    movement,
-    normalization,
-    pooling,
-    quantization,
-    resize,
-)
+from ortconv.backends.nnapi import convolution, elementwise, matmul, movement, normalization, pooling, resize
 from ortconv.backends.nnapi.builder import Builder, Lowering, Quantization
 from ortconv.errors import BackendError
 from ortconv.ir.graph import Node, Value
@@ -34,7 +25,7 @@ from ortconv.partition.nnapi.checks import is_quantized, parameters
 from ortconv.runtime.backend import Region
 from ortconv.runtime.placement import is_needed
 
-FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, quantization, resize)
+FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, resize)
 
 LOWERINGS: dict[str, Lowering] = {op: lowering for family in FAMILIES for op, lowering in family.LOWERINGS.items()}
 """Lowering functions by ONNX op type."""

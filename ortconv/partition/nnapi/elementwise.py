@@ -1,4 +1,4 @@
-"""Elementwise arithmetic and activations."""
+"""Elementwise arithmetic, activations, and quantization outside of QDQ groups."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import dtype, rank, role
-from ortconv.partition.nnapi.checks import coarser_output, needs_level, output_parameters, quantized
+from ortconv.partition.nnapi.checks import (
+    coarser_output,
+    needs_level,
+    output_parameters,
+    quantized,
+    quantized_input,
+    quantized_output,
+)
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Objection, Objections, Target
 from ortconv.partition.units import clip_limits
@@ -75,4 +82,6 @@ ROWS = (
     NnapiRow("Relu", runtime=SMALL, takes_empty=True),
     NnapiRow("Clip", check=clip, runtime=SMALL, takes_empty=True),
     NnapiRow("Cast", since=6, level=29, check=cast),
+    NnapiRow("DequantizeLinear", types=quantized_input, domains=("", MICROSOFT), runtime=SMALL, takes_empty=True),
+    NnapiRow("QuantizeLinear", level=29, check=quantized_output, domains=("", MICROSOFT), takes_empty=True),
 )  # fmt: skip

@@ -8,22 +8,13 @@ from ortconv.ir.graph import Value
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED, no_operation, not_of_domains, type_name, version
-from ortconv.partition.nnapi import (
-    convolution,
-    elementwise,
-    matmul,
-    movement,
-    normalization,
-    pooling,
-    quantization,
-    resize,
-)
+from ortconv.partition.nnapi import convolution, elementwise, matmul, movement, normalization, pooling, resize
 from ortconv.partition.nnapi.checks import needs_level, static_shapes
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.nnapi.runtime import INTERNAL_UINT8, refusals
 from ortconv.partition.policy import Objection, Objections, Target
 
-FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, quantization, resize)
+FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, resize)
 
 ROWS: dict[str, NnapiRow] = {row.op: row for family in FAMILIES for row in family.ROWS}
 """The operators that NNAPI supports, by ONNX op type."""
