@@ -37,9 +37,7 @@ class SessionSettings:
 
 
 def can_be_direct(library: Path | None) -> bool:
-    """True if sessions with direct initializers can be measured. That needs the C library, with which custom operators are not
-    supported.
-    """
+    """True if sessions with direct initializers can be measured: by the C library, which runs no custom operators here."""
     return library is None and onnxruntime_c.is_available()
 
 

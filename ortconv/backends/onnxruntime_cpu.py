@@ -272,9 +272,7 @@ def _session(
 
 @contextmanager
 def native(call: str) -> Iterator[None]:
-    """Context manager for a call of onnxruntime that may crash. Raises BackendError with
-    onnxruntime's message if the call fails.
-    """
+    """Context manager for a call of onnxruntime that may crash. Raises BackendError with onnxruntime's message if it fails."""
     try:
         with risky(f"onnxruntime {call}"):
             yield
@@ -312,9 +310,7 @@ def _first_line(error: Exception) -> str:
 
 
 def session_options(library: Path | None, threads: int, entries: Mapping[str, str]) -> Any:
-    """Session options with few messages, these entries, and the operators of a library. Raises UsageError if onnxruntime cannot
-    use the library.
-    """
+    """Session options with few messages and a library's operators. Raises UsageError if onnxruntime cannot use the library."""
     options = runtime().SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = threads

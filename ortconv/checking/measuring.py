@@ -28,9 +28,7 @@ R = TypeVar("R")
 
 
 class MeasuredRatios(NamedTuple):
-    """Ratios of the model's times to the base's, and the base's times in seconds, by metric. Peak memory of model and base in
-    bytes.
-    """
+    """Ratios of the model's times to the base's, with the base's seconds, by metric; and peak bytes of model and base."""
 
     ratios: Mapping[str, tuple[Interval, float]]
     memory: tuple[int, int] | None

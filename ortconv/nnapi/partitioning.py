@@ -102,9 +102,7 @@ class ModelStep:
     prepared: PreparedModel | None = None
 
     def finish(self) -> None:
-        """Build the step's model. Raises OP_FAILED if it has no inputs or no outputs, or if an operand violates the
-        device's feature level.
-        """
+        """Build the step's model. Raises OP_FAILED without inputs or outputs, or for an operand above the device's level."""
         _log("ExecutionStep::finishStepModel, compilation on {}", self.device.name)
         inputs, outputs = self.part.boundary()
         if not inputs or not outputs:

@@ -195,9 +195,7 @@ class SimulatedDevice(Device):
 
 
 def main_operand(code: Operation) -> int:
-    """The index of the input whose type determines if an operation is supported: the first one, or for SELECT the
-    second, as the first is a mask.
-    """
+    """The index of the input whose type determines support: the first one, or for SELECT, after its mask, the second."""
     return 1 if code is Operation.SELECT else 0
 
 

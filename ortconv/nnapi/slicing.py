@@ -74,9 +74,7 @@ def needs_runtime(model: Model, operation: ModelOperation) -> bool:
 
 
 def supported_by(device: Device, model: Model) -> list[bool]:
-    """For each operation in execution order, True if a device supports it. The device is asked only about operations of
-    its level.
-    """
+    """For each operation in execution order, True if a device supports it. It is asked only about operations of its level."""
     nothing = [False] * len(model.operations)
     allowed = [_fits(device, model, one) for one in model.operations]
     try:

@@ -23,9 +23,7 @@ _selected: ContextVar[frozenset[str]] = ContextVar("selected", default=frozenset
 
 
 def select(flags: str) -> None:
-    """Turn these flags on for this thread, and all others off. Flags are separated by space, comma or colon; `all` and
-    `1` mean every flag.
-    """
+    """Turn on these flags, and no others, for this thread. Space, comma or colon separates them; `all` and `1` mean every flag."""
     chosen: set[str] = set()
     for word in filter(None, re.split(r"[ ,:]+", flags)):
         if word in ("all", "1"):
@@ -68,9 +66,7 @@ class LogLine(logging.Formatter):
 
 
 def print_to(stream: TextIO, *, verbose: bool) -> None:
-    """Print messages to a stream from now on, in the form of Android's log. Without `verbose`, only warnings and
-    errors.
-    """
+    """Print messages from now on, in the form of Android's log; without `verbose`, only warnings and errors."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LogLine())
     logger = logging.getLogger(LOGGER)

@@ -1,6 +1,4 @@
-"""Advice: the smallest sets of nodes whose support would merge partitions. Each candidate set is tested by grouping the graph
-again.
-"""
+"""Advice: the smallest sets of nodes whose support would merge partitions, each tested by grouping the graph again."""
 
 from __future__ import annotations
 
@@ -21,14 +19,10 @@ OUTSIDE = {
     "stop-op": "remove from the stop operators",
     "assigned": "hand over",
 }
-"""Rules whose cause lies outside the operator, each with the verb of its advice. One change of this kind helps nodes of every
-operator type.
-"""
+"""Rules with a cause outside the operator, and the verb of their advice. One change helps nodes of every operator type."""
 
 WORK_LIMIT = 800_000
-"""Upper limit of the units that a search groups, summed over its attempts. A count bounds the search in the same way on every
-machine.
-"""
+"""Most units that a search groups, over all attempts. A count bounds the search in the same way on every machine."""
 
 REWRITE = "rewrite"
 SHOWN = 5
@@ -182,9 +176,7 @@ class _MergeSearch:
         return [frozenset(units) for units in found.values()]
 
     def candidates(self) -> list[frozenset[int]]:
-        """Single classes, and the unions of classes from a greedy search. Those that merge partitions are reduced to the units
-        needed.
-        """
+        """Single classes, and unions of them from a greedy search. Those that merge partitions are reduced to the units needed."""
         classes = self.classes()
         alone = {c: self.effect(c) for c in classes if not self.exhausted}
         tried = dict(alone)

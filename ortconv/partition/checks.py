@@ -20,9 +20,7 @@ from ortconv.wording import fix_dim_options
 Check = Callable[[NodeUnit, Target], Objections]
 
 MAX_SINCE_VERSION = 27
-"""Newest supported version of an operator's schema: 15, 17 and 19 in ONNX Runtime of 2023 and 2024, 27 in 2026. For CoreML, 20 in
-2024.
-"""
+"""Newest supported version of a schema: 15, 17 and 19 in ONNX Runtime of 2023 and 2024 (CoreML 20 in 2024), 27 in 2026."""
 
 _TYPE_NAMES = {DType.FLOAT: "float32", DType.DOUBLE: "float64"}
 
@@ -38,9 +36,7 @@ def role(unit: NodeUnit, slot: int) -> str:
 
 
 def dynamic(value: Value, name: str, what: str) -> Objection:
-    """The objection to a tensor with an unknown dimension or rank. `name` is the target and `what` its requirement, for the
-    message.
-    """
+    """The objection to a tensor with an unknown dimension or rank. `name` is the target, and `what` its requirement."""
     if value.shape is None:
         return Objection(
             "static-shape", f"the shape of '{value.name}' is unknown: {name} needs {what}", _closing(value)

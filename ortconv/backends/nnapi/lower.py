@@ -162,9 +162,7 @@ class Draft:
             yield from ((unit, reason) for reason in reasons.values() for unit in self._members)
 
     def _made(self) -> Iterator[tuple[ModelOperation, NodeUnit]]:
-        """The operations of a finished model that belong to units. The operations after the last
-        unit copy and transpose results.
-        """
+        """The operations of a finished model with their units. Those after the last unit copy and transpose results."""
         model = self._builder.model
         for operation, added in zip(model.operations, model.client_order):
             if added < len(self._makers):
@@ -215,9 +213,7 @@ class Draft:
         return True
 
     def _quantization(self) -> dict[Value, Quantization]:
-        """Scale and zero point of the quantized tensors. Units that state other parameters for a tensor that is not constant are
-        refused.
-        """
+        """Scale and zero point of the quantized tensors. A unit that states others for a tensor that is not constant is refused."""
         found: dict[Value, Quantization] = {}
         for unit in self._members:
             for operand in (*unit.inputs, *unit.outputs):

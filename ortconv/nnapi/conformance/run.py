@@ -34,9 +34,7 @@ class ModeCount:
 
 @dataclass(frozen=True)
 class OperationCount:
-    """Numbers of executions of records with an operation and feature level, over all modes. None is the level of
-    experimental operations.
-    """
+    """Executions of records with an operation and feature level, over all modes. Experimental operations have level None."""
 
     operation: str
     feature_level: int | None

@@ -1,6 +1,4 @@
-"""Checks that many operations share. Each function returns a check for a row's `checks`. Unknown ranks and dimensions
-pass.
-"""
+"""Checks that many operations share, made for a row's `checks`. Unknown ranks and dimensions pass."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Convolutions: CONV_2D, GROUPED_CONV_2D, DEPTHWISE_CONV_2D, TRANSPOSE_CONV_2D. Images are NHWC, filters [out,
-height, width, in].
-"""
+"""Convolutions, grouped, depthwise and transposed ones too. Images are NHWC, filters [out, height, width, in]."""
 
 from __future__ import annotations
 

@@ -33,9 +33,7 @@ def by_format(neural_network: Check, ml_program: Check) -> Check:
 
 
 def readable(unit: NodeUnit, target: Target, empty: bool) -> Objections:
-    """Require a known rank of every input, constants included, and sizes within CoreML's limits. `empty` permits inputs without
-    elements.
-    """
+    """Require known ranks of all inputs, constants too, and sizes within the limits. `empty` permits inputs without elements."""
     for value in dict.fromkeys(operand.value for operand in unit.inputs if operand is not None):
         if value.shape is None:
             yield dynamic(value, target.name, "the rank")

@@ -27,9 +27,7 @@ ARGMAX = CoremlRow(
 
 
 def after_argmax(unit: NodeUnit, target: Target) -> Objections:
-    """Require that the Cast reads an ArgMax and casts to int32: the NeuralNetwork format has no casts, but its ArgMax can return
-    int32.
-    """
+    """Require a Cast of an ArgMax to int32: the NeuralNetwork format has no casts, but an ArgMax that returns int32."""
     to = DType(unit.target.attr("to", 0))
     value = unit.input(0)
     maker = None if value is None else value.producer

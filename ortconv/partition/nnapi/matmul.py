@@ -17,9 +17,7 @@ def gemm_weights(unit: NodeUnit, target: Target) -> Objections:
 
 
 def gemm_bias(unit: NodeUnit, target: Target) -> Objections:
-    """Require that C is one row of N elements; leading dimensions of 1 need feature level 28. The
-    quantized form needs a constant.
-    """
+    """Require for C one row of N elements, constant if quantized; leading dimensions of 1 need feature level 28."""
     shape, weights = unit.shape(2), unit.shape(1)
     if unit.input(2) is None:
         return

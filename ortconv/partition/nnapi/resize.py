@@ -16,9 +16,7 @@ WIDER = "add a dimension of 1 with a Reshape before and remove it after it; scal
 
 
 def coordinates(unit: NodeUnit, target: Target) -> Objections:
-    """Require mode linear with asymmetric coordinates, or with half_pixel or align_corners from feature level 30, or mode nearest
-    by floor.
-    """
+    """Require mode nearest by floor, or linear: asymmetric, or from feature level 30 on half_pixel or align_corners."""
     transform = attribute(unit.target, "coordinate_transformation_mode")
     if attribute(unit.target, "mode") != "linear":
         advice = f"export with asymmetric coordinates and nearest_mode floor, {CHANGED}"
