@@ -343,11 +343,8 @@ class Execution(Handle):
             results, self._timing = self._computed(request)
             with mark("LR", "PR", "copy results"):
                 self._write(results)
-        except OutputTooSmallError as error:
-            self._complete(error.code, error.shapes)
-            raise
         except NnapiError as error:
-            self._complete(error.code)
+            self._complete(error.code, error.shapes if isinstance(error, OutputTooSmallError) else ())
             raise
         except MemoryError:
             self._complete(ResultCode.OUT_OF_MEMORY)
