@@ -36,6 +36,9 @@ def rank_at_most(limit: int, *names: str) -> OperationCheck:
     return check
 
 
+SMALL = rank_at_most(4, "x")
+
+
 def same_rank(*names: str) -> OperationCheck:
     """Known ranks must be equal."""
 
@@ -68,6 +71,9 @@ def same_quantization(*names: str) -> OperationCheck:
                 yield f"quantization differs: {first} and {other}"
 
     return check
+
+
+KEPT = same_quantization("x", "out")
 
 
 def advised(check: OperationCheck) -> OperationCheck:

@@ -165,9 +165,7 @@ def grouped_dims(c: OperationCall) -> Dims:
     return image_dims(c, out_depth)
 
 
-@on_filters(
-    "GROUPED_CONV_2D", *forms("groups:i activation:i nchw:b"), level=3, infer=grouped_dims, recorded=("x",)
-)  # fmt: skip
+@on_filters("GROUPED_CONV_2D", *forms("groups:i activation:i nchw:b"), level=3, infer=grouped_dims, recorded=("x",))
 def grouped_conv_2d(c: OperationCall) -> Array:
     return convolved(c, c.groups, OUT_FIRST)
 

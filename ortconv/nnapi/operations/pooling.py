@@ -13,7 +13,7 @@ from ortconv.executor.replay.numerics import clip_to
 from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import activate, activation_limits
-from ortconv.nnapi.operations.checks import rank, same_quantization
+from ortconv.nnapi.operations.checks import KEPT, rank
 from ortconv.nnapi.operations.shapes import Pads, image_only, paddings, windows
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
@@ -54,7 +54,7 @@ def cells(c: OperationCall) -> Array:
     return windows_of(inside, c, 0).sum(axis=(4, 5), dtype=np.int32)
 
 
-@pooling("AVERAGE_POOL_2D", *FORMS, types="F Q H@3 S@4", quantization=(same_quantization("x", "out"),), recorded=("x",))
+@pooling("AVERAGE_POOL_2D", *FORMS, types="F Q H@3 S@4", quantization=(KEPT,), recorded=("x",))
 def average_pool_2d(c: OperationCall) -> Array:
     """The mean of the cells inside the image. If quantized, halves are rounded up, counted from the smallest element."""
     if not c.out.is_quantized:
@@ -72,7 +72,7 @@ def quantized_average(c: OperationCall) -> Array:
     return np.clip((sums + count // 2) // count + least, *activation_limits(c.activation, c.out))
 
 
-@pooling("MAX_POOL_2D", *FORMS, types="F Q H@3 S@4", quantization=(same_quantization("x", "out"),), recorded=("x",))
+@pooling("MAX_POOL_2D", *FORMS, types="F Q H@3 S@4", quantization=(KEPT,), recorded=("x",))
 def max_pool_2d(c: OperationCall) -> Array:
     begin, end = zip(*pads_of(c))
     kernel, strides, size = (c.filter_h, c.filter_w), (c.stride_h, c.stride_w), c.x.dims[1:3]
