@@ -87,7 +87,7 @@ def _counted(nodes: tuple[Node, ...]) -> str:
     return ", ".join(shown) + (f" and {counted(rest, 'other')}" if rest else "")
 
 
-def advise(graph: Graph, target: Target | None = None, most: int = SHOWN) -> list[Merge]:
+def advise(graph: Graph, target: Target | None = None) -> list[Merge]:
     """Find sets of refused nodes whose support would leave fewer partitions or more nodes on the target. The best set comes first.
 
     If few units are refused, all sets are tried, which finds the smallest set for every number of partitions. Otherwise units are
@@ -104,7 +104,7 @@ def advise(graph: Graph, target: Target | None = None, most: int = SHOWN) -> lis
     found = [m for m in map(search.merge, dict.fromkeys(sets)) if m.gained > 0]
     if search.present[0] == 0:
         return sorted(found, key=lambda m: -m.gained)[:1]
-    return _best(found)[:most]
+    return _best(found)[:SHOWN]
 
 
 def _best(merges: Sequence[Merge]) -> list[Merge]:

@@ -38,18 +38,15 @@ def role(unit: NodeUnit, slot: int) -> str:
 def dynamic(value: Value, name: str, what: str) -> Objection:
     """The objection to a tensor with an unknown dimension or rank. `name` is the target, and `what` its requirement."""
     if value.shape is None:
-        return Objection(
-            "static-shape", f"the shape of '{value.name}' is unknown: {name} needs {what}", _closing(value)
-        )
-    dims = ",".join("?" if d is None or str(d).startswith("?") else str(d) for d in value.shape)
-    return Objection("static-shape", f"'{value.name}' has shape [{dims}]: {name} needs {what}", _closing(value))
-
-
-def _closing(value: Value) -> str:
-    """Advice for a value of unknown shape."""
+        found = f"the shape of '{value.name}' is unknown"
+    else:
+        dims = ",".join("?" if d is None or str(d).startswith("?") else str(d) for d in value.shape)
+        found = f"'{value.name}' has shape [{dims}]"
     if _inputs_are_fixed(value.graph):
-        return "the inputs have fixed shapes, and what they hold decides this size: only the CPU can do it"
-    return f"give the graph inputs fixed shapes: {_fix_dims(value.graph)}"
+        advice = "the inputs have fixed shapes, and what they hold decides this size: only the CPU can do it"
+    else:
+        advice = f"give the graph inputs fixed shapes: {_fix_dims(value.graph)}"
+    return Objection("static-shape", f"{found}: {name} needs {what}", advice)
 
 
 def _fix_dims(graph: Graph | None) -> str:
@@ -96,25 +93,21 @@ def rank(low: int, high: int, *slots: int, fewer: str | None = None, more: str |
     `more` is the advice for too few dimensions, `fewer` for too many. The default advice is to put Reshapes around the node.
     """
     wanted = str(low) if low == high else f"at most {high}" if low == 0 else f"{low} to {high}"
+    part = f"merge dimensions with a Reshape before and part them after it, to {high} at most"
 
     def check(unit: NodeUnit, target: Target) -> Objections:
         for slot in slots or (0,):
             found = unit.rank(slot)
             if found is not None and not low <= found <= high:
                 message = f"{role(unit, slot)} has rank {found}: {target.name} accepts {wanted} here"
-                yield Objection("rank", message, _to_higher(found) if found < low else _to_lower())
+                yield Objection("rank", message, to_higher(found) if found < low else part if fewer is None else fewer)
 
-    def _to_higher(found: int) -> str:
+    def to_higher(found: int) -> str:
         if more is not None:
             return more
         if found == 0:
             return "give the tensor the shape [1] where it is made"
         return f"add dimensions of 1 with a Reshape before and remove them after it, to {low} at least"
-
-    def _to_lower() -> str:
-        if fewer is not None:
-            return fewer
-        return f"merge dimensions with a Reshape before and part them after it, to {high} at most"
 
     return check
 

@@ -63,9 +63,9 @@ def _rank_within_limit(what: str, found: int | None, target: Target) -> Objectio
         yield Objection("rank", message, f"merge dimensions, to {MAX_RANK} at most")
 
 
-def typed(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
-    """Require one of these element types for the inputs `slots`; MLProgram accepts float16 as well."""
-    return by_format(dtype(*allowed, slots=slots), dtype(*allowed, DType.FLOAT16, slots=slots))
+def typed(*allowed: DType) -> Check:
+    """Require one of these element types for the first input; MLProgram accepts float16 as well."""
+    return by_format(dtype(*allowed), dtype(*allowed, DType.FLOAT16))
 
 
 floats = by_format(dtype(DType.FLOAT), dtype(DType.FLOAT, DType.FLOAT16, DType.INT64))
