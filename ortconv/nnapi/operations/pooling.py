@@ -14,7 +14,7 @@ from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import activate, activation_limits
 from ortconv.nnapi.operations.checks import KEPT, rank
-from ortconv.nnapi.operations.shapes import Pads, image_only, paddings, windows
+from ortconv.nnapi.operations.shapes import Pads, image_only, paddings, windows_dims
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 WINDOW = "stride_w:i stride_h:i filter_w:i filter_h:i activation:i [nchw:b=0 @3]"
@@ -27,14 +27,7 @@ def pads_of(c: OperationCall) -> Pads:
 
 def pool_dims(c: OperationCall) -> Dims:
     image_only(c.x)
-    batch, height, width, depth = c.x.dims
-    rows, columns = pads_of(c)
-    return (
-        batch,
-        windows(height, c.filter_h, c.stride_h, rows),
-        windows(width, c.filter_w, c.stride_w, columns),
-        depth,
-    )
+    return windows_dims(c, (c.filter_h, c.filter_w), (1, 1), c.x.dims[3])
 
 
 pooling = partial(operation, infer=pool_dims, checks=(rank("x", 4),), nchw=("x", "out"), zero_sized=True)
