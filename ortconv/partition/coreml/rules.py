@@ -16,17 +16,12 @@ FAMILIES = (convolution, elementwise, image, indices, matmul, movement, normaliz
 ROWS: dict[str, CoremlRow] = {row.op: row for family in FAMILIES for row in family.ROWS}
 """The operators that CoreML supports, by ONNX op type."""
 
-_FLOAT = f"convert the float model, {CHANGED}: CoreML computes in floats, and quantizes weights with tools of its own"
-_FOLD = "fix the shapes, so that it folds: convert --fix-dim NAME=N"
-
 INSTEAD: dict[str, str] = {
-    "QuantizeLinear": _FLOAT,
-    "DequantizeLinear": _FLOAT,
-    "QLinearConv": _FLOAT,
-    "QLinearMatMul": _FLOAT,
-    "DynamicQuantizeLinear": _FLOAT,
-    "MatMulInteger": _FLOAT,
-    "ConvInteger": _FLOAT,
+    **dict.fromkeys(
+        ("QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "DynamicQuantizeLinear", "MatMulInteger",
+         "ConvInteger"),
+        f"convert the float model, {CHANGED}: CoreML computes in floats, and quantizes weights with tools of its own",
+    ),
     "HardSwish": "write it as HardSigmoid and Mul",
     "Mish": "write it as Softplus, Tanh and Mul",
     "Neg": "write it as Mul by -1",
@@ -39,14 +34,11 @@ INSTEAD: dict[str, str] = {
     "SpaceToDepth": "leave it as Slice and Concat: convert --disable-pass SliceConcatToSpaceToDepthFusion",
     "Upsample": "export with opset 11 or newer, as Resize",
     "Expand": "let Add and Mul broadcast, or give the other operand the broadcast shape",
-    "ConstantOfShape": _FOLD,
-    "Range": _FOLD,
+    **dict.fromkeys(("ConstantOfShape", "Range"), "fix the shapes, so that it folds: convert --fix-dim NAME=N"),
     "NonMaxSuppression": "end the model before it, and select boxes in the app",
-    "com.microsoft:FusedGemm": "leave it in parts: convert --use-coreml",
-    "com.microsoft:FusedMatMul": "leave it in parts: convert --use-coreml",
-    "com.microsoft:SkipLayerNormalization": "leave it in parts: convert --use-coreml",
-    "com.microsoft:BiasGelu": "leave it in parts: convert --use-coreml",
-}
+    **{f"com.microsoft:{op}": "leave it in parts: convert --use-coreml"
+       for op in ("FusedGemm", "FusedMatMul", "SkipLayerNormalization", "BiasGelu")},
+}  # fmt: skip
 """Advice for operators that CoreML does not support."""
 
 
