@@ -179,8 +179,7 @@ class _MergeSearch:
         """Single classes, and unions of them from a greedy search. Those that merge partitions are reduced to the units needed."""
         classes = self.classes()
         alone = {c: self.effect(c) for c in classes if not self.exhausted}
-        tried = dict(alone)
-        tried.update(self.unions(alone))
+        tried = alone | self.unions(alone)
         best = sorted(tried, key=lambda c: (tried[c][0], len(c), -tried[c][1]))
         merging = [c for c in best if tried[c][0] < self.present[0]]
         reduced = [self.minimal(c, tried[c][0]) for c in merging[: 2 * SHOWN]]

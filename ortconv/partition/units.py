@@ -129,13 +129,8 @@ def units(nodes: Iterable[Node]) -> list[NodeUnit]:
             if unit is not None:
                 groups[node] = unit
                 members.update(unit.nodes)
-    found = []
-    for node in nodes:
-        if node in groups:
-            found.append(groups[node])
-        elif node not in members:
-            found.append(single_unit(node))
-    return found
+    targets = [node for node in nodes if node in groups or node not in members]
+    return [groups[node] if node in groups else single_unit(node) for node in targets]
 
 
 def groupable(node: Node) -> bool:
@@ -153,8 +148,8 @@ def plain_unit(node: Node) -> NodeUnit:
     return NodeUnit(node, (node,), tuple(map(_plain, node.inputs)), tuple(map(_plain, node.outputs)))
 
 
-def _is_quantizer(node: Node | None, op: str, graph: Graph | None) -> bool:
-    return node is not None and node.op == op and node.domain in ("", MICROSOFT) and node.graph is graph
+def _is_quantizer(node: Node, op: str, graph: Graph | None) -> bool:
+    return node.op == op and node.domain in ("", MICROSOFT) and node.graph is graph
 
 
 def _group(target: Node, selector: Selector) -> NodeUnit | None:
@@ -177,12 +172,8 @@ def _group(target: Node, selector: Selector) -> NodeUnit | None:
 
 def _dequantizers(target: Node, graph: Graph) -> dict[int, Node]:
     """The DQ nodes that feed a node, by input slot."""
-    found: dict[int, Node] = {}
-    for slot, value in enumerate(target.inputs):
-        if value is not None and _is_quantizer(value.producer, "DequantizeLinear", graph):
-            assert value.producer is not None
-            found[slot] = value.producer
-    return found
+    makers = ((slot, value.producer) for slot, value in enumerate(target.inputs) if value is not None)
+    return {i: dq for i, dq in makers if dq is not None and _is_quantizer(dq, "DequantizeLinear", graph)}
 
 
 def _fits(target: Node, selector: Selector, dqs: Members) -> bool:
