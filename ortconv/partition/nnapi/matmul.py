@@ -78,14 +78,8 @@ ONE_BETA = all_of(
 )
 
 ROWS = (
-    NnapiRow(
-        "Gemm",
-        since=7,
-        check=all_of(rank(2, 2, 0, 1), ONE_BETA, gemm_weights, gemm_bias),
-        qdq=WEIGHTS,
-        runtime=coarser_output(29),
-        takes_empty=True,
-    ),
+    NnapiRow("Gemm", since=7, check=all_of(rank(2, 2, 0, 1), ONE_BETA, gemm_weights, gemm_bias), qdq=WEIGHTS,
+        runtime=coarser_output(29), takes_empty=True),
     NnapiRow("MatMul", check=matmul, qdq=WEIGHTS, runtime=all_of(rank(0, 4, 0, 1), coarser_output(29))),
     NnapiRow("QLinearMatMul", types=WEIGHTS, check=matmul, runtime=coarser_output(29)),
-)
+)  # fmt: skip

@@ -48,13 +48,7 @@ def no_noop(unit: NodeUnit, target: Target) -> Objections:
 ROWS = (
     NnapiRow("BatchNormalization", since=7, check=all_of(images, rank(0, 4), INFERENCE), takes_empty=True),
     NnapiRow("LRN", level=28, check=all_of(nchw_level("LRN", 29), rank(4, 4))),
-    NnapiRow(
-        "Softmax",
-        level=28,
-        check=all_of(softmax, output_parameters(1 / 256, 0)),
-        qdq=quantized(),
-        runtime=rank(0, 4),
-        takes_empty=True,
-    ),
+    NnapiRow("Softmax", level=28, check=all_of(softmax, output_parameters(1 / 256, 0)), qdq=quantized(), runtime=rank(0, 4),
+        takes_empty=True),
     NnapiRow("ReduceMean", level=28, check=all_of(rank(1, 4), constant(1), no_noop)),
-)
+)  # fmt: skip

@@ -102,14 +102,6 @@ ROUNDING = 1e-3
 CHECK = all_of(rank(4, 4, fewer="", more=WIDER), coordinates, PLAIN_RESIZE, no_axes, extent)
 
 ROWS = (
-    NnapiRow(
-        "Resize",
-        since=11,
-        level=lambda unit: 28 if unit.dtype(0) is DType.UINT8 else 29,
-        types=float32_or_uint8,
-        check=CHECK,
-        qdq=quantized(),
-        runtime=sampled_places,
-        takes_empty=True,
-    ),
-)
+    NnapiRow("Resize", since=11, level=lambda unit: 28 if unit.dtype(0) is DType.UINT8 else 29, types=float32_or_uint8,
+        check=CHECK, qdq=quantized(), runtime=sampled_places, takes_empty=True),
+)  # fmt: skip
