@@ -8,41 +8,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
-    from ortconv import compare as compare
-    from ortconv import errors as errors
-    from ortconv import nnapi as nnapi
-    from ortconv import partition as partition
-    from ortconv import process as process
-    from ortconv.batch import Failure as Failure
-    from ortconv.batch import convert_all as convert_all
-    from ortconv.checking.check import check as check
-    from ortconv.differences.diff import diff as diff
-    from ortconv.errors import BackendError as BackendError
-    from ortconv.errors import FormatError as FormatError
-    from ortconv.errors import GraphError as GraphError
-    from ortconv.errors import MismatchError as MismatchError
-    from ortconv.errors import ModelError as ModelError
-    from ortconv.errors import OrtconvError as OrtconvError
-    from ortconv.errors import UnsafeInputError as UnsafeInputError
-    from ortconv.errors import UnsupportedError as UnsupportedError
-    from ortconv.errors import UsageError as UsageError
-    from ortconv.exporting.export import export as export
-    from ortconv.inspection.inspect import inspect as inspect
-    from ortconv.models import load as load
+    from ortconv import compare, errors, nnapi, partition, process
+    from ortconv.batch import Failure, convert_all
+    from ortconv.checking.check import check
+    from ortconv.differences.diff import diff
+    from ortconv.errors import (
+        BackendError,
+        FormatError,
+        GraphError,
+        MismatchError,
+        ModelError,
+        OrtconvError,
+        UnsafeInputError,
+        UnsupportedError,
+        UsageError,
+    )
+    from ortconv.exporting.export import export
+    from ortconv.inspection.inspect import inspect
+    from ortconv.models import load
     from ortconv.ortformat.check import check as verify
-    from ortconv.pipeline import Options as Options
-    from ortconv.pipeline import Result as Result
-    from ortconv.pipeline import convert as convert
-    from ortconv.pipeline import optimize as optimize
-    from ortconv.pipeline.analysis import analyze as analyze
+    from ortconv.pipeline import Options, Result, convert, optimize
+    from ortconv.pipeline.analysis import analyze
     from ortconv.pipeline.export_tflite import export as export_tflite
-    from ortconv.pipeline.manifest import verify_manifest as verify_manifest
-    from ortconv.project.build import build as build
-    from ortconv.project.init import init as init
-    from ortconv.reduction.bundle import bundle as bundle
-    from ortconv.reduction.reduce import reduce as reduce
-    from ortconv.runtime.session import Session as Session
-    from ortconv.tuning.tune import tune as tune
+    from ortconv.pipeline.manifest import verify_manifest
+    from ortconv.project.build import build
+    from ortconv.project.init import init
+    from ortconv.reduction.bundle import bundle
+    from ortconv.reduction.reduce import reduce
+    from ortconv.runtime.session import Session
+    from ortconv.tuning.tune import tune
 
 __version__ = "0.2.0"
 

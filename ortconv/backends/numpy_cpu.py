@@ -15,9 +15,7 @@ from ortconv.runtime.backend import Program, Region, TimedStep
 
 
 class Numpy:
-    """The numpy executor. As `numpy:reference` it runs the plain kernel of each node, one by one; `watch` may replace these
-    kernels.
-    """
+    """The numpy executor. `numpy:reference` runs the plain kernel of each node, one by one; `watch` may replace kernels."""
 
     name = "numpy"
 

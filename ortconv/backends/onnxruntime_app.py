@@ -37,9 +37,7 @@ class SessionSettings:
 
 
 def can_be_direct(library: Path | None) -> bool:
-    """True if sessions with direct initializers can be measured. That needs the C library, with which custom operators are not
-    supported.
-    """
+    """True if sessions with direct initializers can be measured: by the C library, which runs no custom operators here."""
     return library is None and onnxruntime_c.is_available()
 
 
@@ -67,33 +65,25 @@ class AppSession:
         is_source: bool = False,
     ) -> None:
         self.run: Callable[[], object]
+        self._name = file.name
         if library is None and onnxruntime_c.is_available() and onnxruntime_c.takes(feeds):
-            session = onnxruntime_c.NativeSession(
-                file,
-                feeds,
-                threads=settings.threads,
-                entries=settings.entries,
-                level=EXTENDED if is_source else None,
-                direct=settings.direct,
-            )
-            self.run, self.run_first = session.run, session.run_first
+            level = EXTENDED if is_source else None
+            self.run = onnxruntime_c.NativeSession(
+                file, feeds, threads=settings.threads, entries=settings.entries, level=level, direct=settings.direct
+            ).run
             return
         if settings.direct:
             raise BackendError("direct initializers need the C library and inputs of numbers", backend="onnxruntime")
-        onnxruntime, options = runtime(), session_options(library)
-        options.intra_op_num_threads = settings.threads
-        for key, value in settings.entries.items():
-            options.add_session_config_entry(key, value)
+        onnxruntime, options = runtime(), session_options(library, settings.threads, settings.entries)
         if is_source:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         with native(f"opening {file.name} with {settings}"):
             made = onnxruntime.InferenceSession(
                 str(file), options, providers=["CPUExecutionProvider"], enable_fallback=False
             )
-        self._name = file.name
-        self.run, self.run_first = partial(made.run, None, dict(feeds)), self._run_first
+        self.run = partial(made.run, None, dict(feeds))
 
-    def _run_first(self) -> None:
+    def run_first(self) -> None:
         """Run for the first time; native code may crash."""
         with native(f"running {self._name}"):
             self.run()

@@ -134,7 +134,7 @@ class NativeSession:
         self, file: Path, feeds: Mapping[str, np.ndarray[Any, Any]], *, threads: int, entries: Mapping[str, str],
         level: int | None, direct: bool,
     ) -> None:  # fmt: skip
-        self._api, self._name = api(), file.name
+        self._api = api()
         with native(f"opening {file.name}, {threads} threads, {dict(entries)}"):
             options = self._options(threads, entries, level)
             try:
@@ -222,11 +222,6 @@ class NativeSession:
         size = math.prod(shape) * dtype.itemsize
         data = ctypes.string_at(api.make("GetTensorMutableData", value), size) if size else b""
         return np.frombuffer(data, dtype).reshape(tuple(shape))
-
-    def run_first(self) -> None:
-        """Run for the first time; native code may crash."""
-        with native(f"running {self._name}"):
-            self.run()
 
     def __del__(self) -> None:
         for value in getattr(self, "_values", ()):

@@ -260,10 +260,7 @@ def _session(
     profile: str | None = None,
     entries: Mapping[str, str] | None = None,
 ) -> Any:
-    onnxruntime, options = runtime(), session_options(library)
-    options.intra_op_num_threads = threads
-    for key, value in (entries or {}).items():
-        options.add_session_config_entry(key, value)
+    onnxruntime, options = runtime(), session_options(library, threads, entries or {})
     if not default:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.add_session_config_entry("session.x64quantprecision", "1")
@@ -275,9 +272,7 @@ def _session(
 
 @contextmanager
 def native(call: str) -> Iterator[None]:
-    """Context manager for a call of onnxruntime that may crash. Raises BackendError with
-    onnxruntime's message if the call fails.
-    """
+    """Context manager for a call of onnxruntime that may crash. Raises BackendError with onnxruntime's message if it fails."""
     try:
         with risky(f"onnxruntime {call}"):
             yield
@@ -314,11 +309,13 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
-def session_options(library: Path | None = None) -> Any:
-    """Session options with few messages and the operators of a library. Raises UsageError if onnxruntime cannot use the library."""
-    onnxruntime = runtime()
-    options = onnxruntime.SessionOptions()
+def session_options(library: Path | None, threads: int, entries: Mapping[str, str]) -> Any:
+    """Session options with few messages and a library's operators. Raises UsageError if onnxruntime cannot use the library."""
+    options = runtime().SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = threads
+    for key, value in entries.items():
+        options.add_session_config_entry(key, value)
     if library is not None:
         try:
             options.register_custom_ops_library(str(library.absolute()))

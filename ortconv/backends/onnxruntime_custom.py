@@ -17,7 +17,7 @@ def infer_types(graph: Graph, library: Path) -> None:
     """
     from ortconv.backends.onnxruntime_cpu import session_options
 
-    options = session_options(library)
+    options = session_options(library, 1, {})
     infer_missing(graph, lambda node: _output_types(node, options))
 
 

@@ -16,12 +16,11 @@ from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
+from ortconv.batch.crew import LEAST_MEMORY
 from ortconv.choices import natural
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.watch import Activity, ProcessLimits
 from ortconv.workers.pool import LocalPool
-
-LEAST_MEMORY = 1 << 30
 
 CONNECT = 30
 """Seconds to wait for the scheduler."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from ortconv.batch.crew import Crew
@@ -31,7 +32,7 @@ class Engine(Generic[T, R]):
         waiting = iter(items)
         try:
             while True:
-                for item in self._next(waiting):
+                for item in islice(waiting, self.crew.jobs * AHEAD - len(self._running)):
                     future = self.crew.executor.submit(self._work, item)
                     self._running[future] = item
                     future.add_done_callback(ended.put)
@@ -42,13 +43,6 @@ class Engine(Generic[T, R]):
         finally:
             for future in list(self._running):
                 future.cancel()
-
-    def _next(self, waiting: Iterator[T]) -> Iterator[T]:
-        while len(self._running) < self.crew.jobs * AHEAD:
-            try:
-                yield next(waiting)
-            except StopIteration:
-                return
 
     def busy(self) -> list[tuple[T, Activity, float]]:
         """The items in progress, each with its current activity and the seconds since it began."""

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ortconv.documents import Document, read_version
 from ortconv.errors import UsageError
-from ortconv.files import digest as digest
-from ortconv.files import lock
+from ortconv.files import digest, lock
 from ortconv.pipeline.arguments import plain
 from ortconv.pipeline.manifest import versions
 

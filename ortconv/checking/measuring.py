@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from ortconv.batch.engine import Engine
 from ortconv.compare.feeds import Feeds
 from ortconv.errors import OrtconvError, UnsupportedError
 from ortconv.models import is_ort
+from ortconv.tuning.candidate import median_load, median_turn
 from ortconv.tuning.intervals import Interval, interval, log_ratio
 from ortconv.tuning.measuring import Block, Entrant, measure_block, measure_memory
 
@@ -28,9 +28,7 @@ R = TypeVar("R")
 
 
 class MeasuredRatios(NamedTuple):
-    """Ratios of the model's times to the base's, and the base's times in seconds, by metric. Peak memory of model and base in
-    bytes.
-    """
+    """Ratios of the model's times to the base's, with the base's seconds, by metric; and peak bytes of model and base."""
 
     ratios: Mapping[str, tuple[Interval, float]]
     memory: tuple[int, int] | None
@@ -46,19 +44,16 @@ def measure_both(model: Path, base: Path, feeds: Feeds, library: Path | None = N
     for own in (one for block in times for one in block):
         if own.error is not None:
             raise UnsupportedError(own.error)
+    bases = [a for a, _ in times]
     ratios = {
-        "latency": (interval([log_ratio(b.turns, a.turns) for a, b in times]), _median(a.turns for a, _ in times)),
-        "load": (interval([log_ratio([b.load], [a.load]) for a, b in times]), _median([a.load] for a, _ in times)),
+        "latency": (interval([log_ratio(b.turns, a.turns) for a, b in times]), median_turn(bases)),
+        "load": (interval([log_ratio([b.load], [a.load]) for a, b in times]), median_load(bases)),
     }
     return MeasuredRatios(ratios, _least(peaks[1::2], peaks[::2]))
 
 
 def _entrant(path: Path) -> Entrant:
     return Entrant(str(path), SessionSettings(), is_source=not is_ort(path))
-
-
-def _median(times: Iterable[Iterable[float]]) -> float:
-    return statistics.median(seconds for one in times for seconds in one)
 
 
 def _least(model: Sequence[int | None], base: Sequence[int | None]) -> tuple[int, int] | None:

@@ -132,25 +132,15 @@ def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trac
 @contextmanager
 def messages(flags: str | None) -> Iterator[None]:
     """Print the runtime's messages to stderr in the format of Android's log: verbose ones of the flags, all warnings and errors."""
-    import logging
-
     from ortconv.nnapi.properties import override
-    from ortconv.nnapi.vlog import LOGGER, LogLine
+    from ortconv.nnapi.vlog import print_to
 
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LogLine(printable))
-    logger = logging.getLogger(LOGGER)
-    level, propagate = logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO if flags else logging.WARNING)
-    logger.propagate = False
+    end = print_to(sys.stderr, verbose=bool(flags), printable=printable)
     try:
         with override(vlog=flags or ""):
             yield
     finally:
-        logger.setLevel(level)
-        logger.propagate = propagate
-        logger.removeHandler(handler)
+        end()
 
 
 def load_devices(profiles: Sequence[str]) -> list[Device]:

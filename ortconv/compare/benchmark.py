@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ortconv.backends.nnapi.backend import NnapiOptions
-from ortconv.backends.nnapi.recording import RecordingBackend
+from ortconv.backends.nnapi.backend import NnapiOptions, RecordingBackend
 from ortconv.compare.candidates import first_run
 from ortconv.compare.difference import Difference, difference, worst
 from ortconv.compare.feeds import Draw, Feeds

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.backends.nnapi.backend import NnapiOptions, NnapiProgram
-from ortconv.backends.nnapi.recording import RecordingBackend
+from ortconv.backends.nnapi.backend import NnapiOptions, NnapiProgram, RecordingBackend
 from ortconv.backends.numpy_cpu import Numpy
 from ortconv.nnapi import Device
 from ortconv.nnapi.simulated import Metered, metered

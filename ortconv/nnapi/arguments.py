@@ -25,9 +25,7 @@ from ortconv.nnapi.errors import NnapiError
 P = ParamSpec("P")
 R = TypeVar("R")
 ArgumentRule = Callable[[str, object], Any]
-"""Maps a parameter's name and a value to the value that the function receives. Raises NnapiError if the value is
-refused.
-"""
+"""Maps the name of a parameter and a value to what the function receives. Raises NnapiError for a refused value."""
 
 Nanoseconds = int
 Values = Any
@@ -109,9 +107,7 @@ def array(name: str, value: object) -> Array:
 
 
 def elements(name: str, value: object, dtype: np.dtype[Any]) -> Array:
-    """An array unchanged, or numbers and nested lists of numbers as an array of type `dtype`. Raises BAD_DATA if the
-    type cannot hold them.
-    """
+    """An array unchanged; numbers and nested lists of them as an array of `dtype`. Raises BAD_DATA if it cannot hold them."""
     if isinstance(value, np.ndarray | np.generic):
         return array(name, np.asarray(value))
     try:

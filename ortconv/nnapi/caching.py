@@ -34,9 +34,7 @@ class CacheFiles:
 
     @classmethod
     def of(cls, directory: str, token: bytes, device: Device) -> CacheFiles:
-        """The files for a token. A name is the directory as given, two letters for each byte of the token, the kind and
-        a number.
-        """
+        """The files for a token, named by the directory, two letters for each byte of the token, the kind and a number."""
         letters = "".join(chr(65 + (byte & 15)) + chr(65 + (byte >> 4)) for byte in token)
         models, data = device.cache_files
         return cls(

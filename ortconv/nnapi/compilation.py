@@ -26,9 +26,7 @@ from ortconv.nnapi.properties import PartitioningMode, properties
 from ortconv.nnapi.timing import mark
 
 LEAST_ALIGNMENT = 16
-"""In bytes: the alignment that suits every device (kMinMemoryAlignment in Android's
-common/types/include/nnapi/Types.h).
-"""
+"""In bytes: suits every device (kMinMemoryAlignment in Android's common/types/include/nnapi/Types.h)."""
 _log = partial(vlog.message, vlog.COMPILATION)
 CLIENT_FAULTS = (ResultCode.UNEXPECTED_NULL, ResultCode.BAD_DATA)
 
@@ -90,9 +88,7 @@ class Compilation(Handle):
 
     @api("PC")
     def add_extension_attribute(self, name: str, code: int, data: bytes | None) -> None:
-        """Pass an attribute to the driver; the extension `name` defines its meaning. Raises BAD_DATA unless one device
-        was named.
-        """
+        """Pass an attribute, defined by the extension `name`, to the driver. Raises BAD_DATA unless one device was named."""
         self._must_be_open()
         self.require_single("an attribute")
         add_attribute(self.attributes, name, code, data)

@@ -79,7 +79,7 @@ class CpuProgram:
                 self.constants[index] = Tensor(operand.kind, np.zeros(0, np.uint8))
                 self.programs[index] = CpuProgram(operand.model, half)
         # IF and WHILE choose their work in each run. The models inside are recorded.
-        self._records = not any(operation.is_control_flow for operation in model.operations)
+        self._records = not any(operation.code.is_control_flow for operation in model.operations)
         self._recordings: dict[tuple[object, ...], ProgramRecording | None] = {}
         self._freed = _last_read(model, {*model.inputs, *model.outputs, *self.constants})
 
@@ -154,7 +154,7 @@ class CpuProgram:
             admit = partial(self._admit, operation, values, places)
             operands = [values[index] for index in operation.inputs]
             results: Sequence[OperandValue]
-            if operation.is_control_flow:
+            if operation.code.is_control_flow:
                 room_here = [places.get(index) for index in operation.outputs]
                 results = self._branch(operation, operands, admit, room_here, context)
             else:
@@ -204,33 +204,21 @@ class CpuProgram:
         context: RunContext,
     ) -> Sequence[Tensor]:
         """The results of IF or WHILE."""
-        if operation.code is Operation.IF:
-            results = self._run_if(operation, inputs, admit, room, context)
-        else:
-            results = self._run_while(operation, inputs, context)
+        try:
+            if operation.code is Operation.IF:
+                branch = operation.inputs[1 if truth(inputs[0], operation.code) else 2]
+                results = self.programs[branch]._run(inputs[3:], room, context)
+            else:
+                results = self._run_while(operation, inputs, context)
+        except OutputTooSmallError as error:
+            admit([dims for dims, _ in error.shapes])
+            raise
         for index, result in zip(operation.outputs, results):
             agreed(self.model.operands[index].kind, result.dims)
         admit([result.dims for result in results])
         return results
 
-    def _run_if(
-        self,
-        operation: ModelOperation,
-        inputs: list[OperandValue],
-        admit: Admit,
-        room: Sequence[int | None],
-        context: RunContext,
-    ) -> Sequence[Tensor]:
-        branch = operation.inputs[1 if truth(inputs[0], operation.code) else 2]
-        try:
-            return self.programs[branch]._run(inputs[3:], room, context)
-        except OutputTooSmallError as error:
-            admit([dims for dims, _ in error.shapes])
-            raise
-
-    def _run_while(
-        self, operation: ModelOperation, inputs: list[OperandValue], context: RunContext
-    ) -> Sequence[Tensor]:
+    def _run_while(self, operation: ModelOperation, inputs: list[OperandValue], context: RunContext) -> list[Tensor]:
         condition, body = (self.programs[index] for index in operation.inputs[:2])
         state = inputs[2:]
         end = time.perf_counter() + context.limits.loop_timeout

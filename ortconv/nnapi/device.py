@@ -118,9 +118,7 @@ class PreparedModel:
     def execute(
         self, inputs: Sequence[OperandValue], room: Sequence[int | None], limits: RunLimits, measure: bool = False
     ) -> tuple[list[Tensor], Timing]:
-        """Run the model and return its outputs. `room` is the size in bytes of each output's buffer; None means any
-        size.
-        """
+        """Run the model and return its outputs. `room` has the bytes of each output's buffer; None means any size."""
         raise NotImplementedError
 
 
@@ -137,9 +135,7 @@ class Device:
     cache_files: tuple[int, int] = (0, 0)
     """The cache files that the device needs: (number of model files, number of data files), each at most MAX_CACHE_FILES."""
     is_ours: bool = False
-    """True if the device is part of ortconv. Exceptions of other devices count as driver failures; see
-    `ortconv.nnapi.driver_guard`.
-    """
+    """True if the device is part of ortconv. Exceptions of others count as driver failures: see `ortconv.nnapi.driver_guard`."""
     alignment: int = 64
     padding: int = 64
 
@@ -163,15 +159,11 @@ class Device:
         return any(extension.name == name for extension in self.extensions)
 
     def supported_operations(self, model: Model) -> list[bool]:
-        """For each operation of a model, in execution order, True if the device supports it. The model needs no level
-        above the device's.
-        """
+        """For each operation in execution order, True if the device supports it. The model needs no level above the device's."""
         raise NotImplementedError
 
     def takes(self, code: Operation, kind: Operand) -> bool:
-        """True if the device supports an operation whose main operand has this type. For IF and WHILE: if it supports
-        the models inside.
-        """
+        """True if the device supports an operation with a main operand of this type; IF and WHILE also depend on their models."""
         raise NotImplementedError
 
     def prepare(self, model: Model, options: PrepareOptions) -> PreparedModel:

@@ -63,9 +63,7 @@ class Argument:
 
 
 class Execution(Handle):
-    """One run of a compilation. Set every input and output, then compute once; a reusable execution can compute
-    repeatedly.
-    """
+    """One run of a compilation: set every input and output, then compute, once unless the execution is reusable."""
 
     @api("PE")
     def __init__(self, compilation: Compilation) -> None:
@@ -124,9 +122,7 @@ class Execution(Handle):
 
     @api("PE")
     def add_extension_attribute(self, name: str, code: int, data: bytes | None) -> None:
-        """Pass an attribute to the driver; the extension `name` defines its meaning. Raises BAD_DATA unless one device
-        was named.
-        """
+        """Pass an attribute, defined by the extension `name`, to the driver. Raises BAD_DATA unless one device was named."""
         self._must_be_open()
         self.compilation.require_single("an attribute")
         add_attribute(self.attributes, name, code, data)
@@ -347,11 +343,8 @@ class Execution(Handle):
             results, self._timing = self._computed(request)
             with mark("LR", "PR", "copy results"):
                 self._write(results)
-        except OutputTooSmallError as error:
-            self._complete(error.code, error.shapes)
-            raise
         except NnapiError as error:
-            self._complete(error.code)
+            self._complete(error.code, error.shapes if isinstance(error, OutputTooSmallError) else ())
             raise
         except MemoryError:
             self._complete(ResultCode.OUT_OF_MEMORY)

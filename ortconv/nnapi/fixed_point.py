@@ -92,9 +92,7 @@ LONG = FixedPoint(32)
 
 
 def rescaled(x: Array, real: float, integer_bits: int) -> tuple[Array, int]:
-    """(x * real as 32-bit numbers, the largest |x| that fits); a larger x becomes 0. Raises OP_FAILED if the step of x
-    is too small.
-    """
+    """(x * real in 32 bits, the largest |x| that fits); a larger x becomes 0. Raises OP_FAILED if real is too small."""
     if real * 2.0 ** (31 - integer_bits) <= 1:
         raise op_failed(f"the scale {real:g} is too small")
     m, shift = quantize_multiplier(real * 2.0 ** (31 - integer_bits))

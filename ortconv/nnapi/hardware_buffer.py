@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
-from typing import ClassVar
 
 import numpy as np
 
@@ -83,8 +82,6 @@ class BufferDesc:
 
 class HardwareBuffer(Handle):
     """A buffer, allocated as described. Raises BAD_DATA for an invalid description."""
-
-    api_name: ClassVar[str] = "HardwareBuffer"
 
     @checked
     def __init__(self, desc: BufferDesc) -> None:

@@ -43,9 +43,7 @@ def _allowed(slot: Slot, row: OperationRow) -> list[tuple[Operand, FeatureLevel]
 
 
 def document(device: Device, profile: str | None = None) -> dict[str, Any]:
-    """All properties, for JSON. `profile` is the source of the device. A performance of None means that the device is
-    never chosen for this type.
-    """
+    """All properties, for JSON. `profile` is the source of the device. A device is never chosen for a performance of None."""
     table = device.capabilities
     figures = {kind.name: _figures(table.types.get(kind, NEVER)) for kind in Operand}
     figures |= {"relaxed": _figures(table.relaxed_tensor), "relaxed_scalar": _figures(table.relaxed_scalar)}

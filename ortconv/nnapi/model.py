@@ -51,10 +51,6 @@ class ModelOperation:
     use: OperationUse
     """The form of the operation that the operands match."""
 
-    @property
-    def is_control_flow(self) -> bool:
-        return self.code.is_control_flow
-
 
 class Model(Handle):
     """A graph of operations. Build it, `finish` it, compile it. A finished model cannot be changed: changes raise BAD_STATE."""

@@ -32,7 +32,7 @@ def operation_cost(device: Device, model: Model, operation: ModelOperation, pref
     capabilities = device.capabilities
     if not operation.inputs:  # only possible for OEM_OPERATION
         return NEVER.of(preference)
-    if not operation.is_control_flow:
+    if not operation.code.is_control_flow:
         first = model.operands[operation.inputs[0]].kind.type
         return capabilities.of(first, model.relaxed).of(preference)
     is_if = operation.code is Operation.IF
@@ -80,7 +80,7 @@ def _best_device(
         vlog.error(PLAN, "No driver can do operation {}", operation.code.name)
         raise bad_data("no device can do the operation", operation=operation.code)
     best = min(costs, key=costs.__getitem__)
-    if operation.is_control_flow and devices[best].is_reference and not is_runtime:
+    if operation.code.is_control_flow and devices[best].is_reference and not is_runtime:
         _log("ModelBuilder::findBestDeviceForEachOperation({}) = -1 (NNAPI)", name)
         return len(devices)
     _log("ModelBuilder::findBestDeviceForEachOperation({}) = {} ({})", name, best, devices[best].name)
@@ -102,9 +102,7 @@ class ModelStep:
     prepared: PreparedModel | None = None
 
     def finish(self) -> None:
-        """Build the step's model. Raises OP_FAILED if it has no inputs or no outputs, or if an operand violates the
-        device's feature level.
-        """
+        """Build the step's model. Raises OP_FAILED without inputs or outputs, or for an operand above the device's level."""
         _log("ExecutionStep::finishStepModel, compilation on {}", self.device.name)
         inputs, outputs = self.part.boundary()
         if not inputs or not outputs:

@@ -26,9 +26,7 @@ class ExtensionOperand:
 
 @dataclass(frozen=True)
 class Extension:
-    """The declaration of an extension by a driver. Operations are not declared: the driver decides for each model which
-    ones it supports.
-    """
+    """The declaration of an extension by a driver, without operations: for each model, the driver tells which it supports."""
 
     name: str
     operands: tuple[ExtensionOperand, ...] = ()

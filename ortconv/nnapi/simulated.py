@@ -151,7 +151,7 @@ class SimulatedDevice(Device):
         if operation.code.is_foreign:
             return False
         main = model.operands[operation.inputs[main_operand(operation.code)]]
-        inner = [model.operands[index].model for index in operation.inputs] if operation.is_control_flow else []
+        inner = [model.operands[index].model for index in operation.inputs] if operation.code.is_control_flow else []
         return self.takes(operation.code, main.kind.type) and all(
             self._takes(one, each) for one in inner if one is not None for each in one.operations
         )
@@ -195,9 +195,7 @@ class SimulatedDevice(Device):
 
 
 def main_operand(code: Operation) -> int:
-    """The index of the input whose type determines if an operation is supported: the first one, or for SELECT the
-    second, as the first is a mask.
-    """
+    """The index of the input whose type determines support: the first one, or for SELECT, after its mask, the second."""
     return 1 if code is Operation.SELECT else 0
 
 
@@ -225,7 +223,7 @@ class SimulatedModel(PreparedModel):
         def add(model: Model, operation: ModelOperation, seconds: float) -> None:
             nonlocal here, simulated
             first = model.operands[operation.inputs[0]].kind.type
-            if not operation.is_control_flow:
+            if not operation.code.is_control_flow:
                 here += seconds
                 simulated += seconds * self.device.capabilities.of(first, model.relaxed).exec_time
 

@@ -64,7 +64,7 @@ class ModelPart:
 
 def needs_runtime(model: Model, operation: ModelOperation) -> bool:
     """True if only the CPU can run the operation: control flow with an operand of unknown size, in this model or inside."""
-    if not operation.is_control_flow:
+    if not operation.code.is_control_flow:
         return False
     kinds = [model.operands[index].kind for index in (*operation.inputs, *operation.outputs)]
     for index in operation.inputs:
@@ -74,9 +74,7 @@ def needs_runtime(model: Model, operation: ModelOperation) -> bool:
 
 
 def supported_by(device: Device, model: Model) -> list[bool]:
-    """For each operation in execution order, True if a device supports it. The device is asked only about operations of
-    its level.
-    """
+    """For each operation in execution order, True if a device supports it. It is asked only about operations of its level."""
     nothing = [False] * len(model.operations)
     allowed = [_fits(device, model, one) for one in model.operations]
     try:

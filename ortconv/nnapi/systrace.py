@@ -264,9 +264,7 @@ def _threads(lines: list[MarkLine], processes: Mapping[int, int]) -> list[_Threa
 
 
 def _programs(lines: list[MarkLine]) -> list[tuple[str, float, float]]:
-    """The name, begin and end of each run: from a mark [NN_LA_PO] to the next. The first and the last one have no bound before
-    and after them.
-    """
+    """The name, begin and end of each run: from a mark [NN_LA_PO] to the next. The first begin and the last end are infinite."""
     texts = ((line.at, line.text) for line in lines if line.text and "[NN_LA_PO]" in line.text)
     found = [(at, meaning[2]) for at, text in texts if (meaning := _meaning(text)) is not None]
     starts = [at for at, _ in found[1:]]

@@ -80,10 +80,6 @@ class Trace:
     spans: list[Span] = field(default_factory=list)
     local: threading.local = field(default_factory=threading.local)
 
-    def systrace(self) -> list[str]:
-        """Begin and end marks as systrace writes them, with times in microseconds."""
-        return [f"{at * 1e6:.0f}: {text}" for at, _, text in self._marks()]
-
     def ftrace(self) -> str:
         """The marks in the text form of Linux's tracer, which Android's parser reads."""
         process = os.getpid()

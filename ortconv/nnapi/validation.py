@@ -137,9 +137,7 @@ def _check_operand(index: int, operand: ModelOperand) -> None:
 
 
 def dependencies(model: Model) -> tuple[list[int], dict[int, list[int]]]:
-    """For each operation, the number of its inputs that other operations write; and for each operand, the operations
-    that read it.
-    """
+    """For each operation, how many of its inputs other operations write; for each operand, the operations that read it."""
     missing = []
     readers: dict[int, list[int]] = {}
     for at, operation in enumerate(model.operations):

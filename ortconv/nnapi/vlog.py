@@ -23,9 +23,7 @@ _selected: ContextVar[frozenset[str]] = ContextVar("selected", default=frozenset
 
 
 def select(flags: str) -> None:
-    """Turn these flags on for this thread, and all others off. Flags are separated by space, comma or colon; `all` and
-    `1` mean every flag.
-    """
+    """Turn on these flags, and no others, for this thread. Space, comma or colon separates them; `all` and `1` mean every flag."""
     chosen: set[str] = set()
     for word in filter(None, re.split(r"[ ,:]+", flags)):
         if word in ("all", "1"):
@@ -58,7 +56,7 @@ info, warning, error = (partial(_log, level) for level in (logging.INFO, logging
 class LogLine(logging.Formatter):
     """Formats a record in the form of Android's log: I/ExecutionPlan: text"""
 
-    def __init__(self, printable: Callable[[str], str] = str) -> None:
+    def __init__(self, printable: Callable[[str], str]) -> None:
         super().__init__()
         self._printable = printable
 
@@ -67,13 +65,19 @@ class LogLine(logging.Formatter):
         return f"{record.levelname[0]}/{tag}: {self._printable(record.getMessage())}"
 
 
-def print_to(stream: TextIO, *, verbose: bool) -> None:
-    """Print messages to a stream from now on, in the form of Android's log. Without `verbose`, only warnings and
-    errors.
-    """
+def print_to(stream: TextIO, *, verbose: bool, printable: Callable[[str], str] = str) -> Callable[[], None]:
+    """Print messages in the form of Android's log, without `verbose` only warnings and errors, until the result is called."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(LogLine())
+    handler.setFormatter(LogLine(printable))
     logger = logging.getLogger(LOGGER)
+    level, propagate = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.INFO if verbose else logging.WARNING)
     logger.propagate = False
+
+    def end() -> None:
+        logger.setLevel(level)
+        logger.propagate = propagate
+        logger.removeHandler(handler)
+
+    return end

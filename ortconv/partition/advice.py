@@ -1,6 +1,4 @@
-"""Advice: the smallest sets of nodes whose support would merge partitions. Each candidate set is tested by grouping the graph
-again.
-"""
+"""Advice: the smallest sets of nodes whose support would merge partitions, each tested by grouping the graph again."""
 
 from __future__ import annotations
 
@@ -21,14 +19,10 @@ OUTSIDE = {
     "stop-op": "remove from the stop operators",
     "assigned": "hand over",
 }
-"""Rules whose cause lies outside the operator, each with the verb of its advice. One change of this kind helps nodes of every
-operator type.
-"""
+"""Rules with a cause outside the operator, and the verb of their advice. One change helps nodes of every operator type."""
 
 WORK_LIMIT = 800_000
-"""Upper limit of the units that a search groups, summed over its attempts. A count bounds the search in the same way on every
-machine.
-"""
+"""Most units that a search groups, over all attempts. A count bounds the search in the same way on every machine."""
 
 REWRITE = "rewrite"
 SHOWN = 5
@@ -93,7 +87,7 @@ def _counted(nodes: tuple[Node, ...]) -> str:
     return ", ".join(shown) + (f" and {counted(rest, 'other')}" if rest else "")
 
 
-def advise(graph: Graph, target: Target | None = None, most: int = SHOWN) -> list[Merge]:
+def advise(graph: Graph, target: Target | None = None) -> list[Merge]:
     """Find sets of refused nodes whose support would leave fewer partitions or more nodes on the target. The best set comes first.
 
     If few units are refused, all sets are tried, which finds the smallest set for every number of partitions. Otherwise units are
@@ -110,7 +104,7 @@ def advise(graph: Graph, target: Target | None = None, most: int = SHOWN) -> lis
     found = [m for m in map(search.merge, dict.fromkeys(sets)) if m.gained > 0]
     if search.present[0] == 0:
         return sorted(found, key=lambda m: -m.gained)[:1]
-    return _best(found)[:most]
+    return _best(found)[:SHOWN]
 
 
 def _best(merges: Sequence[Merge]) -> list[Merge]:
@@ -182,13 +176,10 @@ class _MergeSearch:
         return [frozenset(units) for units in found.values()]
 
     def candidates(self) -> list[frozenset[int]]:
-        """Single classes, and the unions of classes from a greedy search. Those that merge partitions are reduced to the units
-        needed.
-        """
+        """Single classes, and unions of them from a greedy search. Those that merge partitions are reduced to the units needed."""
         classes = self.classes()
         alone = {c: self.effect(c) for c in classes if not self.exhausted}
-        tried = dict(alone)
-        tried.update(self.unions(alone))
+        tried = alone | self.unions(alone)
         best = sorted(tried, key=lambda c: (tried[c][0], len(c), -tried[c][1]))
         merging = [c for c in best if tried[c][0] < self.present[0]]
         reduced = [self.minimal(c, tried[c][0]) for c in merging[: 2 * SHOWN]]

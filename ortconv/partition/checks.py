@@ -20,9 +20,7 @@ from ortconv.wording import fix_dim_options
 Check = Callable[[NodeUnit, Target], Objections]
 
 MAX_SINCE_VERSION = 27
-"""Newest supported version of an operator's schema: 15, 17 and 19 in ONNX Runtime of 2023 and 2024, 27 in 2026. For CoreML, 20 in
-2024.
-"""
+"""Newest supported version of a schema: 15, 17 and 19 in ONNX Runtime of 2023 and 2024 (CoreML 20 in 2024), 27 in 2026."""
 
 _TYPE_NAMES = {DType.FLOAT: "float32", DType.DOUBLE: "float64"}
 
@@ -38,22 +36,17 @@ def role(unit: NodeUnit, slot: int) -> str:
 
 
 def dynamic(value: Value, name: str, what: str) -> Objection:
-    """The objection to a tensor with an unknown dimension or rank. `name` is the target and `what` its requirement, for the
-    message.
-    """
+    """The objection to a tensor with an unknown dimension or rank. `name` is the target, and `what` its requirement."""
     if value.shape is None:
-        return Objection(
-            "static-shape", f"the shape of '{value.name}' is unknown: {name} needs {what}", _closing(value)
-        )
-    dims = ",".join("?" if d is None or str(d).startswith("?") else str(d) for d in value.shape)
-    return Objection("static-shape", f"'{value.name}' has shape [{dims}]: {name} needs {what}", _closing(value))
-
-
-def _closing(value: Value) -> str:
-    """Advice for a value of unknown shape."""
+        found = f"the shape of '{value.name}' is unknown"
+    else:
+        dims = ",".join("?" if d is None or str(d).startswith("?") else str(d) for d in value.shape)
+        found = f"'{value.name}' has shape [{dims}]"
     if _inputs_are_fixed(value.graph):
-        return "the inputs have fixed shapes, and what they hold decides this size: only the CPU can do it"
-    return f"give the graph inputs fixed shapes: {_fix_dims(value.graph)}"
+        advice = "the inputs have fixed shapes, and what they hold decides this size: only the CPU can do it"
+    else:
+        advice = f"give the graph inputs fixed shapes: {_fix_dims(value.graph)}"
+    return Objection("static-shape", f"{found}: {name} needs {what}", advice)
 
 
 def _fix_dims(graph: Graph | None) -> str:
@@ -100,25 +93,21 @@ def rank(low: int, high: int, *slots: int, fewer: str | None = None, more: str |
     `more` is the advice for too few dimensions, `fewer` for too many. The default advice is to put Reshapes around the node.
     """
     wanted = str(low) if low == high else f"at most {high}" if low == 0 else f"{low} to {high}"
+    part = f"merge dimensions with a Reshape before and part them after it, to {high} at most"
 
     def check(unit: NodeUnit, target: Target) -> Objections:
         for slot in slots or (0,):
             found = unit.rank(slot)
             if found is not None and not low <= found <= high:
                 message = f"{role(unit, slot)} has rank {found}: {target.name} accepts {wanted} here"
-                yield Objection("rank", message, _to_higher(found) if found < low else _to_lower())
+                yield Objection("rank", message, to_higher(found) if found < low else part if fewer is None else fewer)
 
-    def _to_higher(found: int) -> str:
+    def to_higher(found: int) -> str:
         if more is not None:
             return more
         if found == 0:
             return "give the tensor the shape [1] where it is made"
         return f"add dimensions of 1 with a Reshape before and remove them after it, to {low} at least"
-
-    def _to_lower() -> str:
-        if fewer is not None:
-            return fewer
-        return f"merge dimensions with a Reshape before and part them after it, to {high} at most"
 
     return check
 
@@ -251,6 +240,20 @@ def shrinks_evenly(shape: Shape, scales: Mapping[int, float], target: Target) ->
             yield Objection("shape", f"{message}: {target.name} shrinks all by 1 over a divisor of the size", advice)
 
 
+def sampling_mode(unit: NodeUnit, target: Target, advice: str) -> Objections:
+    """Require mode linear, or mode nearest with asymmetric coordinates rounded down. `advice` is for other coordinates."""
+    mode = attribute(unit.target, "mode")
+    if mode == "nearest":
+        transform = attribute(unit.target, "coordinate_transformation_mode")
+        rounding = attribute(unit.target, "nearest_mode")
+        if transform != "asymmetric" or rounding != "floor":
+            message = f"mode nearest has coordinate_transformation_mode {transform} and nearest_mode {rounding}"
+            yield Objection("attribute", f"{message}: {target.name} accepts asymmetric and floor", advice)
+    elif mode != "linear":
+        message = f"mode is {mode}: {target.name} accepts linear or nearest"
+        yield Objection("attribute", message, f"resize with mode linear, {CHANGED}")
+
+
 def single_output(unit: NodeUnit, target: Target) -> Objections:
     count = sum(v is not None for v in unit.target.outputs)
     if count > 1:
@@ -286,6 +289,22 @@ def no_operation(node: Node, target: Target, instead: Mapping[str, str], unnest:
     """The objection to an operator that the target lacks. `instead` is advice by operator, `unnest` for nodes with subgraphs."""
     if node.subgraphs:
         inside = sum(1 for sub in node.subgraphs for _ in sub.walk())
+        if target.takes_subgraphs:
+            text = (
+                f"{node.op} runs on the CPU; {target.provider.name} runs those of its {inside} nodes that it supports"
+            )
+            return Objection("control-flow", text)
         return Objection("control-flow", f"{node.op} and the {inside} nodes in its subgraphs run on the CPU", unnest)
     text = f"{target.provider.name} has no operation for {node.operator}"
     return Objection("operator", text, instead.get(node.operator, ""))
+
+
+PLAIN_RESIZE = all_of(
+    attribute_is("exclude_outside", 0),
+    attribute_is("antialias", 0, since=18),
+    attribute_is("keep_aspect_ratio_policy", "stretch", since=18),
+)
+"""Refuses forms of Resize that no provider has."""
+
+INFERENCE = all_of(constant(1, 2, 3, 4), single_output, attribute_is("spatial", 1), attribute_is("training_mode", 0))
+"""Requires a BatchNormalization by constants, without training."""

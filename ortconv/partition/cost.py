@@ -91,9 +91,7 @@ def touched(node: Node) -> int:
 
 
 def _is_within_group(node: Node) -> bool:
-    """True for a DequantizeLinear or QuantizeLinear with its float side next to another operator: the two compute in 8 bits
-    together.
-    """
+    """True for a DequantizeLinear or QuantizeLinear with an operator on its float side: they compute in 8 bits together."""
     if node.op == "DequantizeLinear":
         return not node.out.is_output
     return node.op == "QuantizeLinear" and node.inputs[0] is not None and node.inputs[0].producer is not None

@@ -11,6 +11,7 @@ from ortconv.partition.cost import Cost, cost
 from ortconv.partition.partitioner import Partition, Partitioning, Verdict, assign, partition
 from ortconv.partition.policy import Objection, Target
 from ortconv.partition.profile import DeviceProfile
+from ortconv.wording import milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,11 @@ def below_limits(p: Partition, estimated: Cost, limits: Limits) -> Objection | N
     if len(p.nodes) < limits.min_nodes:
         return Objection("min-nodes", f"the partition would have {len(p.nodes)} nodes: the least is {limits.min_nodes}")
     if limits.only_worthwhile and not estimated.is_worthwhile:
+        there = estimated.accelerator_seconds + estimated.copy_seconds
         return Objection(
             "not-worthwhile",
-            f"the partition would take {_ms(estimated.accelerator_seconds + estimated.copy_seconds)} on "
-            f"{limits.device.name}, {_ms(estimated.copy_seconds)} of it for copies: the CPU takes {_ms(estimated.cpu_seconds)}",
+            f"the partition would take {milliseconds(there)} on {limits.device.name}, {milliseconds(estimated.copy_seconds)} "
+            f"of it for copies: the CPU takes {milliseconds(estimated.cpu_seconds)}",
         )
     return None
 
@@ -74,12 +76,8 @@ def below_limits(p: Partition, estimated: Cost, limits: Limits) -> Objection | N
 def _beyond(place: int, estimated: Cost, most: int) -> Objection:
     return Objection(
         "max-partitions",
-        f"the partition saves {_ms(estimated.gain)}, which puts it at place {place}: the most is {most}",
+        f"the partition saves {milliseconds(estimated.gain)}, which puts it at place {place}: the most is {most}",
     )
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"
 
 
 def _with_only(partitioning: Partitioning, kept: list[Partition], against: Mapping[str, Objection]) -> Partitioning:

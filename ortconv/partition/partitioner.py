@@ -77,9 +77,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Partitioning:
-    """The partitions of a graph and a verdict for each of its nodes. Nodes inside subgraphs have
-    none: they run with their owner.
-    """
+    """The partitions of a graph and a verdict for each of its nodes; nodes in subgraphs run with their owner."""
 
     target: Target
     partitions: tuple[Partition, ...] = ()
@@ -193,9 +191,7 @@ class Grouping:
         self._groups = group_by_wave(self.producers, self._judge)
 
     def groups(self, supposed: Collection[int] = ()) -> list[list[int]]:
-        """The groups of units, those too small for a partition included. `supposed` units count as supported despite their
-        objections.
-        """
+        """The groups of units, those too small for a partition included. `supposed` units count as supported."""
         if not supposed:
             return self._groups
 

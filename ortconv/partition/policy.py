@@ -38,7 +38,7 @@ class Provider(NamedTuple):
     ep_type: str
     prefix: str
     rules: str
-    name: str = ""
+    name: str
     qdq_units: bool = True
     reads_constants: bool = True
     alone: frozenset[str] = frozenset({"Reshape", "Flatten", "Identity"})
@@ -134,7 +134,7 @@ class Target:
     @property
     def name(self) -> str:
         """The name of this target in objections."""
-        name = self.provider.name or self.ep
+        name = self.provider.name
         return f"{name} {'MLProgram' if self.is_mlprogram else 'NeuralNetwork'}" if self.ep == "coreml" else name
 
     @property

@@ -41,12 +41,7 @@ def region_inputs(nodes: Iterable[Node]) -> list[Value]:
     """Values that the nodes read but do not produce, constants included, in order of first use."""
     nodes = list(nodes)
     inside = set(nodes)
-    found: dict[Value, None] = {}
-    for node in nodes:
-        for value in node.present_reads:
-            if value.producer not in inside:
-                found[value] = None
-    return list(found)
+    return list(dict.fromkeys(v for node in nodes for v in node.present_reads if v.producer not in inside))
 
 
 def region_outputs(nodes: Collection[Node]) -> list[Value]:

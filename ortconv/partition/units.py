@@ -96,17 +96,15 @@ SELECTORS = (
     Selector(("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LeakyRelu", "ReduceMean", "ReduceMin", "ReduceMax",
               "ReduceProd", "ReduceSum", "Relu", "Gelu", "Elu", "HardSwish", "Sigmoid", "Slice", "LogSoftmax", "Softmax",
               "Sqrt", "Atan", "Asin", "Sin", "Cos", "Sign", "Tanh", "Exp", "Log", "LRN", "Ceil", "Floor", "Round", "Abs",
-              "Neg", "DepthToSpace", "SpaceToDepth", "Clip", "LpNormalization", "Reciprocal"),
+              "Neg", "DepthToSpace", "SpaceToDepth", "Split", "Clip", "LpNormalization", "Reciprocal"),
              (1,), "all", _same_types),
-    Selector(("Add", "Div", "Mul", "Pow", "Sub", "PRelu", "GridSample"), (2,), "all", _same_types),
+    Selector(("Add", "Div", "Mul", "Pow", "Sub", "PRelu", "GridSample", "Where"), (2,), "all", _same_types),
     Selector(("Concat", "Max", "Min", "Einsum"), (), "all", _same_types),
-    Selector(("Split",), (1,), "all", _same_types),
     Selector(("Conv", "ConvTranspose"), (), "all", _conv),
     Selector(("MatMul",), (2,), "all", _first_type_kept),
     Selector(("Gemm",), (), "optional", _gemm),
     Selector(("InstanceNormalization", "LayerNormalization"), (), "all", _first_type_kept),
     Selector(("BatchNormalization",), (3,), "all", _first_type_kept),
-    Selector(("Where",), (2,), "all", _same_types),
     Selector(("Pad",), (1, 2), "all", _same_types),
     Selector(("TopK",), (1,), "first", _same_parameters),
     Selector(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), (2,), "none", _same_types),
@@ -131,13 +129,8 @@ def units(nodes: Iterable[Node]) -> list[NodeUnit]:
             if unit is not None:
                 groups[node] = unit
                 members.update(unit.nodes)
-    found = []
-    for node in nodes:
-        if node in groups:
-            found.append(groups[node])
-        elif node not in members:
-            found.append(single_unit(node))
-    return found
+    targets = [node for node in nodes if node in groups or node not in members]
+    return [groups[node] if node in groups else single_unit(node) for node in targets]
 
 
 def groupable(node: Node) -> bool:
@@ -155,8 +148,8 @@ def plain_unit(node: Node) -> NodeUnit:
     return NodeUnit(node, (node,), tuple(map(_plain, node.inputs)), tuple(map(_plain, node.outputs)))
 
 
-def _is_quantizer(node: Node | None, op: str, graph: Graph | None) -> bool:
-    return node is not None and node.op == op and node.domain in ("", MICROSOFT) and node.graph is graph
+def _is_quantizer(node: Node, op: str, graph: Graph | None) -> bool:
+    return node.op == op and node.domain in ("", MICROSOFT) and node.graph is graph
 
 
 def _group(target: Node, selector: Selector) -> NodeUnit | None:
@@ -179,12 +172,8 @@ def _group(target: Node, selector: Selector) -> NodeUnit | None:
 
 def _dequantizers(target: Node, graph: Graph) -> dict[int, Node]:
     """The DQ nodes that feed a node, by input slot."""
-    found: dict[int, Node] = {}
-    for slot, value in enumerate(target.inputs):
-        if value is not None and _is_quantizer(value.producer, "DequantizeLinear", graph):
-            assert value.producer is not None
-            found[slot] = value.producer
-    return found
+    makers = ((slot, value.producer) for slot, value in enumerate(target.inputs) if value is not None)
+    return {i: dq for i, dq in makers if dq is not None and _is_quantizer(dq, "DequantizeLinear", graph)}
 
 
 def _fits(target: Node, selector: Selector, dqs: Members) -> bool:

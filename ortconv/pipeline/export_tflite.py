@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ortconv.backends.litert.backend import LiteRt
-from ortconv.backends.litert.export import Exported
+from ortconv.backends.litert.backend import Exported, LiteRt
 from ortconv.backends.litert.runtime import version
 from ortconv.backends.nnapi.backend import NnapiOptions
 from ortconv.compare.feeds import Outputs

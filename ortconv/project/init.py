@@ -45,7 +45,7 @@ optimization-level = "all"
 
 @public
 def init(folder: str | Path = ".", *, gates: bool = True) -> Path:
-    """Write a commented project file for the .onnx models below a folder, and return its path. Gates are comments by default.
+    """Write a commented project file for the .onnx models below a folder, and return its path. Without `gates`, these are comments.
 
     UsageError if the file exists, if there is no model, or if the name of one is not valid UTF-8.
     """

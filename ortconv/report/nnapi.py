@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ortconv.backends.nnapi.backend import NnapiOptions, NnapiProgram
-from ortconv.backends.nnapi.recording import RecordingBackend
+from ortconv.backends.nnapi.backend import NnapiOptions, NnapiProgram, RecordingBackend
 from ortconv.ir.model import Model
 from ortconv.nnapi import dump
 from ortconv.runtime.backend import Region

@@ -76,7 +76,7 @@ def _step(at: int, step: ModelStep, names: Names) -> Unit:
 
 def _operation(model: Model, operation: ModelOperation, names: Names, device: Device | None) -> Box | Frame:
     kind = _kind(device)
-    if operation.is_control_flow:
+    if operation.code.is_control_flow:
         inner = [(model.operands[operation.inputs[at]].model, part) for at, part in PARTS[operation.code].items()]
         parts = [model_frame(one, part, {}, device) for one, part in inner if one is not None]
         return _control_flow(operation.code.name, kind, parts)

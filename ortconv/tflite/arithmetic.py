@@ -6,7 +6,6 @@ import numpy as np
 
 from ortconv.nnapi import Operand
 from ortconv.nnapi.operations.table import OperationCall
-from ortconv.tflite.layout import ElementType
 from ortconv.tflite.table import emits, translated
 from ortconv.tflite.translation import TYPES, RefusedOperationError, Translation
 
@@ -59,6 +58,4 @@ def cast(t: Translation, u: OperationCall) -> None:
     x, out = t.kind(u.x).type, t.kind(u.out).type
     if out not in CASTS:
         raise RefusedOperationError(f"{x.name} to {out.name} is computed in another way")
-    element = {end: TYPES[end] for end in (x, out)}
-    options: dict[str, ElementType] = {"in_data_type": element[x], "out_data_type": element[out]}
-    t.emit("CAST", [t.read(u.x)], [t.write(u.out)], **options)
+    t.emit("CAST", [t.read(u.x)], [t.write(u.out)], in_data_type=TYPES[x], out_data_type=TYPES[out])

@@ -20,14 +20,12 @@ emits("SPACE_TO_BATCH_ND", inputs="x block paddings", types="F H Q S", either_si
 
 @translated("MAX_POOL_2D", types="F H Q S", either_sign=True)
 def max_pool(t: Translation, u: OperationCall) -> None:
-    code = padding_code(t, u, (u.filter_h, u.filter_w))
-    if code is not None:
-        _pool(t, u, t.read(u.x), code, t.write(u.out))
-        return
-    x = t.read(u.x)
-    is_float = t.kind(u.x).type in FLOATS
-    fill = float("-inf") if is_float else float(-128 if t.model.tensors[x].type.name == "INT8" else 0)
-    _pool(t, u, padded(t, u, fill), Padding.VALID, t.write(u.out))
+    code, x = padding_code(t, u, (u.filter_h, u.filter_w)), t.read(u.x)
+    if code is None:
+        is_float = t.kind(u.x).type in FLOATS
+        fill = float("-inf") if is_float else float(-128 if t.model.tensors[x].type.name == "INT8" else 0)
+        code, x = Padding.VALID, padded(t, u, fill)
+    _pool(t, u, x, code, t.write(u.out))
 
 
 @translated("AVERAGE_POOL_2D", types="F H Q S")

@@ -31,9 +31,8 @@ class Padding(IntEnum):
     VALID = 1
 
 
-LARGEST_SMALL_CODE = 126
-"""The highest operator code that the oldest field, a byte, can hold; 127 means that the code is in the newer field."""
 NEWER_CODE = 127
+"""The value of the oldest field for an operator code, a byte, if the code is in the newer field: that is 127 or more."""
 
 OPERATORS: dict[str, tuple[int, str]] = {
     "ABS": (101, ""), "ADD": (0, "AddOptions"), "ARG_MAX": (56, "ArgMaxOptions"), "ARG_MIN": (79, "ArgMinOptions"),

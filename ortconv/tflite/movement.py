@@ -116,6 +116,6 @@ def channel_shuffle(t: Translation, u: OperationCall) -> None:
 
 @translated("FILL", types="F I")
 def fill(t: Translation, u: OperationCall) -> None:
-    dtype = np.float32 if t.kind(u.out).type is Operand.TENSOR_FLOAT32 else np.int32
-    value = t.floats(np.array(u.value, dtype)) if dtype is np.float32 else t.ints(u.value, ())
+    is_float = t.kind(u.out).type is Operand.TENSOR_FLOAT32
+    value = t.floats(np.array(u.value)) if is_float else t.ints(u.value, ())
     t.emit("FILL", [t.read(u.dims), value], [t.write(u.out)])

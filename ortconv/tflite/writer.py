@@ -11,16 +11,7 @@ import numpy as np
 from ortconv.errors import UnsupportedError
 from ortconv.ir.tensor import Array
 from ortconv.ortformat.emit import MASK, Emitter, Payloads, Segment
-from ortconv.tflite.layout import (
-    IDENTIFIER,
-    LARGEST_FILE,
-    LARGEST_SMALL_CODE,
-    NEWER_CODE,
-    OPERATORS,
-    OPTIONS,
-    TABLES,
-    VERSION,
-)
+from ortconv.tflite.layout import IDENTIFIER, LARGEST_FILE, NEWER_CODE, OPERATORS, OPTIONS, TABLES, VERSION
 from ortconv.tflite.model import Operator, Option, QuantizationParameters, Tensor, TfliteModel
 
 SIGNATURE = "serving_default"
@@ -85,8 +76,8 @@ class _ModelWriter:
 
     def code(self, name: str, version: int) -> int:
         number = OPERATORS[name][0]
-        small = number if number <= LARGEST_SMALL_CODE else NEWER_CODE
-        return self.table("OperatorCode", deprecated_builtin_code=small, version=version, builtin_code=number)
+        oldest = min(number, NEWER_CODE)
+        return self.table("OperatorCode", deprecated_builtin_code=oldest, version=version, builtin_code=number)
 
     def tensor(self, tensor: Tensor) -> int:
         fields = {

@@ -13,10 +13,9 @@ from ortconv.errors import OrtconvError, UnsupportedError
 from ortconv.process import usable_memory
 from ortconv.tuning.candidate import Candidate, median_load, median_turn
 from ortconv.tuning.measuring import Block, Times, measure_block, measure_memory
-from ortconv.tuning.memo import key_of
 from ortconv.tuning.ranking import Goal, beaten, ranked, ratio
 from ortconv.tuning.result import ReferenceFigures
-from ortconv.tuning.workshop import Job, Workshop, as_it_is
+from ortconv.tuning.workshop import Job, Workshop, as_it_is, key_of
 
 LEAST_BLOCKS, MOST_BLOCKS = 3, 8
 

@@ -60,9 +60,8 @@ class Times:
 
 def clock_for(entrants: Sequence[Entrant]) -> Callable[[], float]:
     """A clock: the thread's CPU time if all entrants have one thread, so that other processes do not count; else wall time."""
-    is_fine = (
-        sys.platform != "win32" and time.get_clock_info("thread_time").resolution < 1e-6
-    )  # Windows: in fact 1/64 s
+    # Windows states a fine resolution, and has one of 1/64 s.
+    is_fine = sys.platform != "win32" and time.get_clock_info("thread_time").resolution < 1e-6
     return time.thread_time if is_fine and all(e.settings.threads == 1 for e in entrants) else time.perf_counter
 
 

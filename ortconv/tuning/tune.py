@@ -35,10 +35,9 @@ from ortconv.tuning.candidate import Candidate
 from ortconv.tuning.contest import Contest
 from ortconv.tuning.making import ConversionTask, Proof, UncheckedFile, draft, prove, target_of
 from ortconv.tuning.measuring import Entrant
-from ortconv.tuning.memo import Memo, key_of
 from ortconv.tuning.ranking import GOALS, Goal, goal_named, ranked
 from ortconv.tuning.result import Machine, Recommendation, Row, Tuning
-from ortconv.tuning.workshop import Job, Notify, Workshop, as_it_is
+from ortconv.tuning.workshop import Job, Memo, Notify, Workshop, as_it_is, key_of
 from ortconv.wording import counted, installed
 
 FINALISTS = 3

@@ -1,19 +1,71 @@
-"""The jobs of a tuning: they run in processes of their own, once for each key, until the time is up."""
+"""The jobs of a tuning: they run in processes of their own, once for each key, until the time is up.
+
+Results are kept by keys that name everything they depend on. So an interrupted tuning continues.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, is_dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ortconv.batch.crew import Crew, crew_of, memory_share
 from ortconv.batch.engine import Engine
+from ortconv.batch.journal import BatchJournal, JournalLine
 from ortconv.errors import CrashError, LimitError, OrtconvError
-from ortconv.tuning.memo import Memo
 
 R = TypeVar("R")
+
+MEMO_NAME = ".ortconv-tuning.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoLine(JournalLine):
+    """A line of the file."""
+
+    key: str
+    value: Any
+
+
+class Memo:
+    """JSON values by key, in memory and, with a folder, in a journal there. UsageError if another process has it open."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._journal = None if folder is None else BatchJournal(folder, MEMO_NAME)
+        self._known: dict[str, Any] = {}
+        if self._journal is not None:
+            with open(self._journal.path, "rb") as file:
+                entries = filter(None, map(MemoLine.parse, file))
+                self._known = {entry.key: entry.value for entry in entries}
+
+    def get(self, key: str) -> Any:
+        """The value of a key; None if there is none."""
+        return self._known.get(key)
+
+    def put(self, key: str, value: Any) -> None:
+        """Keep a value."""
+        self._known[key] = value
+        if self._journal is not None:
+            self._journal.append(MemoLine(key, value))
+
+    def forget(self, key: str) -> None:
+        """Forget the value of a key."""
+        self._known.pop(key, None)
+
+    def close(self) -> None:
+        """Let other processes use the folder."""
+        if self._journal is not None:
+            self._journal.close()
+
+
+def key_of(*parts: object) -> str:
+    """A digest of the facts that a value depends on."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 class Progress(NamedTuple):

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol
+from typing import Any
 
 from ortconv.errors import CrashError, InternalError, OrtconvError
 from ortconv.watch import MOST_ATTEMPTS, Activity, Death, ProcessLimits
@@ -48,14 +48,6 @@ class Worker:
     activity: Activity | None = None
     """None until the worker has begun the task."""
     since: float = 0.0
-
-
-class Starter(Protocol):
-    """Starts workers and reports their exit codes."""
-
-    def start(self) -> Worker: ...
-    def exit_code(self, worker: Worker) -> int: ...
-    def close(self) -> None: ...
 
 
 class ForkServer:
@@ -127,6 +119,10 @@ class Spawner:
             process.kill()
         for process in self._processes.values():
             process.wait()
+
+
+Starter = ForkServer | Spawner
+"""Starts workers and reports their exit codes."""
 
 
 def _python(role: str, descriptor: int, warm: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -28,9 +28,7 @@ from ortconv.errors import InternalError, OrtconvError, UnsupportedError
 from ortconv.watch import ProcessLimits
 
 GROWTH = 8
-"""A worker whose memory has grown by an eighth of its limit is replaced, since leftovers of one model count against the next one's
-limit.
-"""
+"""A worker whose memory has grown by an eighth of its limit is replaced: leftovers would count against the next model."""
 
 
 @dataclass(frozen=True, slots=True)

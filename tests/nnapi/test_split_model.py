@@ -13,8 +13,7 @@ import pytest
 from nnapi_models import device
 
 from ortconv import Session
-from ortconv.backends.nnapi.backend import NnapiOptions
-from ortconv.backends.nnapi.recording import RecordingBackend
+from ortconv.backends.nnapi.backend import NnapiOptions, RecordingBackend
 from ortconv.errors import BackendError
 from ortconv.ir.tensor import Array
 from ortconv.models import load

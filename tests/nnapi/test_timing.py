@@ -134,6 +134,8 @@ def test_the_table() -> None:
     assert "CPU" not in table(summary(Trace([span("LR", "PE", 0, 1)])))
 
 
-def test_marks_as_systrace_writes_them() -> None:
-    trace = Trace([span("LD", "PE", 1e-6, 2e-6), span("LR", "PE", 0, 3e-6)])
-    assert trace.systrace() == ["0: B|1|[NN_LR_PE]f", "1: B|1|[NN_LD_PE]f", "2: E|1", "3: E|1"]
+def test_marks_are_written_in_the_order_of_time() -> None:
+    lines = Trace([span("LD", "PE", 1e-6, 2e-6), span("LR", "PE", 0, 3e-6)]).ftrace().splitlines()[4:]
+    marks = ["B|1|[NN_LR_PE]f", "B|1|[NN_LD_PE]f", "E|1", "E|1"]
+    ends = [f" .... 0.00000{at}: tracing_mark_write: {mark}" for at, mark in enumerate(marks)]
+    assert all(line.endswith(end) for line, end in zip(lines, ends, strict=True))

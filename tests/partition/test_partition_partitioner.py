@@ -259,7 +259,7 @@ def test_another_provider_is_a_row_and_a_module_of_rules(monkeypatch):
     rules = ModuleType("rules_of_mine")
     rules.objections = lambda unit, target, in_group: iter([Objection("mine", "no Tanh")] if unit.op == "Tanh" else ())
     monkeypatch.setitem(sys.modules, rules.__name__, rules)
-    monkeypatch.setitem(PROVIDERS, "mine", Provider("MineExecutionProvider", "Mine", rules.__name__))
+    monkeypatch.setitem(PROVIDERS, "mine", Provider("MineExecutionProvider", "Mine", rules.__name__, "Mine"))
     graph = make("float[2] x", "a = Erf (x)  b = Tanh (a)  y = Softsign (b)")
     result = partition(graph, Target("mine"))
     assert taken_ops(result) == [["Erf"], ["Softsign"]]

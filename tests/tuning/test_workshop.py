@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from ortconv.errors import OrtconvError, UsageError
-from ortconv.tuning.memo import NAME, Memo, key_of
-from ortconv.tuning.workshop import Job, Progress, Workshop
+from ortconv.tuning.workshop import MEMO_NAME, Job, Memo, Progress, Workshop, key_of
 
 
 def slow(seconds: float) -> int:
@@ -32,7 +31,7 @@ def test_values_are_remembered_across_processes(tmp_path: Path) -> None:
     memo.put("a", {"value": 1})
     memo.put("b", {"value": None})
     memo.close()
-    with open(tmp_path / NAME, "ab") as file:
+    with open(tmp_path / MEMO_NAME, "ab") as file:
         file.write(b'{"version": 1, "key": "c"')  # a full disk
     again = Memo(tmp_path)
     assert [again.get(key) for key in "abc"] == [{"value": 1}, {"value": None}, None]
@@ -44,7 +43,7 @@ def test_values_are_remembered_across_processes(tmp_path: Path) -> None:
 def test_a_full_disk_is_an_error_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memo = Memo(tmp_path)
     monkeypatch.setattr(os, "write", lambda descriptor, data: len(data) // 2)
-    with pytest.raises(UsageError, match=f"{NAME}: cannot write: No space left on device"):
+    with pytest.raises(UsageError, match=f"{MEMO_NAME}: cannot write: No space left on device"):
         memo.put("a", 1)
     memo.close()
 

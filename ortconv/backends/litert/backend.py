@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ortconv.backends.litert.export import Exported, export
+from ortconv import __version__
 from ortconv.backends.litert.runtime import KERNELS, LiteRtModel, interpreter
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions
-from ortconv.errors import UsageError
+from ortconv.backends.nnapi.lower import Lowered
+from ortconv.errors import BackendError, UnsupportedError, UsageError
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import Model
 from ortconv.nnapi.model import ModelOperation
+from ortconv.ortformat.emit import Segment
 from ortconv.runtime.backend import Program, Region
-from ortconv.tflite.translate import refused
+from ortconv.tflite.model import TfliteModel
+from ortconv.tflite.translate import refused, translate
+from ortconv.tflite.writer import serialize
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A partition as a LiteRT model: its nodes, the model, and the bytes of its file."""
+
+    region: Region
+    lowered: Lowered
+    model: TfliteModel
+    segments: list[Segment]
 
 
 class LiteRt(Nnapi):
@@ -48,7 +63,7 @@ class LiteRt(Nnapi):
 
     def export(self, region: Region) -> Exported:
         """The .tflite file for a partition."""
-        return export(region, self.lower(region))
+        return _exported(region, self.lower(region))
 
     def compile(self, region: Region) -> Program:
         return LiteRtProgram(self.export(region), self._settings)
@@ -69,3 +84,20 @@ class LiteRtProgram:
         with self._lock:
             results = self._loaded.run([inputs[i] for i in self._inputs])
         return self.exported.lowered.in_order(results)
+
+
+def _exported(region: Region, lowered: Lowered) -> Exported:
+    """Convert a lowered partition. Raises BackendError if LiteRT cannot represent it."""
+    outputs: dict[int, str] = {}
+    for value, place in zip(lowered.outputs, lowered.places, strict=True):
+        if place is not None:
+            outputs.setdefault(place.output, value.name)
+    names = [outputs[i] for i in range(len(outputs))]
+    try:
+        model = translate(
+            lowered.model, lowered.names, [v.name for v in lowered.inputs], names, region.graph.name or "main"
+        )
+        segments = serialize(model, f"ortconv {__version__}")
+    except UnsupportedError as error:
+        raise BackendError(error.message, backend="litert", hint=error.hint) from error
+    return Exported(region, lowered, model, segments)

@@ -153,9 +153,7 @@ class Nnapi:
 
     @mark("LA", "PC", "compile")
     def _compiled(self, lowered: Lowered) -> nnapi.Compilation:
-        """Compile a model. If the flags exclude devices, the others together must support all operations; else BackendError is
-        raised.
-        """
+        """Compile a model. Raises BackendError if the flags exclude devices and the others do not support every operation."""
         options, named = self.options, None
         if (options.cpu_only or options.cpu_disabled) and options.feature_level >= 29:
             named = self.targets
@@ -213,9 +211,7 @@ class NnapiProgram:
         self.lowered.model.close()
 
     def _executed(self, inputs: Sequence[Any], rooms: Sequence[tuple[int, ...]]) -> list[Array]:
-        """The outputs of the model; memory is allocated for outputs of the shapes `rooms`. Raises OutputTooSmallError if it is too
-        small.
-        """
+        """The outputs of the model, in arrays of the shapes `rooms`. Raises OutputTooSmallError if these are too small."""
         results = [np.empty(room, kind.type.dtype) for kind, room in zip(self._kinds, rooms, strict=True)]
         with nnapi.Execution(self.compilation) as execution:
             for index, place in enumerate(self._places):
@@ -238,6 +234,20 @@ class NnapiProgram:
                 except NnapiError as error:
                     raise as_reported(error) from None
             self.executions += 1
+
+
+class RecordingBackend(Nnapi):
+    """Keeps the partitions that it compiled, in the order in which they run."""
+
+    def __init__(self, options: NnapiOptions | None) -> None:
+        super().__init__(options)
+        self.compiled: list[tuple[Region, NnapiProgram]] = []
+
+    def compile(self, region: Region) -> Program:
+        program = super().compile(region)
+        assert isinstance(program, NnapiProgram)
+        self.compiled.append((region, program))
+        return program
 
 
 def _cut(result: Array, dims: tuple[int, ...]) -> Array:

@@ -52,9 +52,7 @@ def region_of(graph: Graph, units: Sequence[NodeUnit]) -> Region:
 
 @mark("LA", "PP", "draft")
 def refusals(region: Region, level: int, nchw: bool, refuse: Refuse | None = None) -> dict[Node, str]:
-    """The nodes of a partition that the runtime refuses, with reasons. Only those found at once:
-    without them, more may be refused.
-    """
+    """The nodes that the runtime refuses at once, with reasons. Without them, it may refuse more."""
     empty = dict(_cannot_be_empty(region, level))
     if empty:
         return empty

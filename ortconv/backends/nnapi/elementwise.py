@@ -1,4 +1,4 @@
-"""Elementwise arithmetic and activations, in the layout of their inputs."""
+"""Elementwise arithmetic, activations and quantization, in the layout of their inputs."""
 
 from __future__ import annotations
 
@@ -77,29 +77,20 @@ def leaky_relu(b: Builder, unit: NodeUnit) -> None:
 
 
 LOWERINGS: dict[str, Lowering] = {
-    "Add": partial(binary, code=Operation.ADD, fuses=True),
-    "Sub": partial(binary, code=Operation.SUB, fuses=True),
-    "Mul": partial(binary, code=Operation.MUL, fuses=True),
-    "Div": partial(binary, code=Operation.DIV, fuses=True),
+    **{op: partial(binary, code=Operation[op.upper()], fuses=True) for op in ("Add", "Sub", "Mul", "Div")},
+    **{op: partial(binary, code=Operation[op.upper()]) for op in ("Pow", "PRelu")},
+    **{op: partial(unary, code=Operation[op.upper()])
+       for op in ("Abs", "Exp", "Log", "Neg", "Sin", "Sqrt", "Floor", "Tanh", "Cast")},
     "QLinearAdd": partial(binary, code=Operation.ADD, fuses=True),
     "QLinearMul": partial(binary, code=Operation.MUL, fuses=True),
-    "Pow": partial(binary, code=Operation.POW),
-    "PRelu": partial(binary, code=Operation.PRELU),
     "Max": partial(binary, code=Operation.MAXIMUM),
     "Min": partial(binary, code=Operation.MINIMUM),
-    "Abs": partial(unary, code=Operation.ABS),
-    "Exp": partial(unary, code=Operation.EXP),
-    "Log": partial(unary, code=Operation.LOG),
-    "Neg": partial(unary, code=Operation.NEG),
-    "Sin": partial(unary, code=Operation.SIN),
-    "Sqrt": partial(unary, code=Operation.SQRT),
-    "Floor": partial(unary, code=Operation.FLOOR),
-    "Tanh": partial(unary, code=Operation.TANH),
     "Sigmoid": partial(unary, code=Operation.LOGISTIC),
     "QLinearSigmoid": partial(unary, code=Operation.LOGISTIC),
-    "Cast": partial(unary, code=Operation.CAST),
+    "DequantizeLinear": partial(unary, code=Operation.DEQUANTIZE),
+    "QuantizeLinear": partial(unary, code=Operation.QUANTIZE),
     "Elu": elu,
     "LeakyRelu": leaky_relu,
     "Relu": activation,
     "Clip": activation,
-}
+}  # fmt: skip

@@ -8,16 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ortconv import nnapi
-from ortconv.backends.nnapi import (
-    convolution,
-    elementwise,
-    matmul,
-    movement,
-    normalization,
-    pooling,
-    quantization,
-    resize,
-)
+from ortconv.backends.nnapi import convolution, elementwise, matmul, movement, normalization, pooling, resize
 from ortconv.backends.nnapi.builder import Builder, Lowering, Quantization
 from ortconv.errors import BackendError
 from ortconv.ir.graph import Node, Value
@@ -34,7 +25,7 @@ from ortconv.partition.nnapi.checks import is_quantized, parameters
 from ortconv.runtime.backend import Region
 from ortconv.runtime.placement import is_needed
 
-FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, quantization, resize)
+FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, resize)
 
 LOWERINGS: dict[str, Lowering] = {op: lowering for family in FAMILIES for op, lowering in family.LOWERINGS.items()}
 """Lowering functions by ONNX op type."""
@@ -171,9 +162,7 @@ class Draft:
             yield from ((unit, reason) for reason in reasons.values() for unit in self._members)
 
     def _made(self) -> Iterator[tuple[ModelOperation, NodeUnit]]:
-        """The operations of a finished model that belong to units. The operations after the last
-        unit copy and transpose results.
-        """
+        """The operations of a finished model with their units. Those after the last unit copy and transpose results."""
         model = self._builder.model
         for operation, added in zip(model.operations, model.client_order):
             if added < len(self._makers):
@@ -224,9 +213,7 @@ class Draft:
         return True
 
     def _quantization(self) -> dict[Value, Quantization]:
-        """Scale and zero point of the quantized tensors. Units that state other parameters for a tensor that is not constant are
-        refused.
-        """
+        """Scale and zero point of the quantized tensors. A unit that states others for a tensor that is not constant is refused."""
         found: dict[Value, Quantization] = {}
         for unit in self._members:
             for operand in (*unit.inputs, *unit.outputs):

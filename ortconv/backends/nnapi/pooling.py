@@ -31,8 +31,7 @@ def _add(b: Builder, unit: NodeUnit, code: Operation, pads: Sequence[int], strid
 
 
 LOWERINGS: dict[str, Lowering] = {
-    "AveragePool": partial(pool, code=Operation.AVERAGE_POOL_2D),
-    "QLinearAveragePool": partial(pool, code=Operation.AVERAGE_POOL_2D),
+    **dict.fromkeys(("AveragePool", "QLinearAveragePool"), partial(pool, code=Operation.AVERAGE_POOL_2D)),
     "MaxPool": partial(pool, code=Operation.MAX_POOL_2D),
     "GlobalAveragePool": partial(whole, code=Operation.AVERAGE_POOL_2D),
     "GlobalMaxPool": partial(whole, code=Operation.MAX_POOL_2D),

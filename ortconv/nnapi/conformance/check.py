@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,7 @@ class RecordVerdict(NamedTuple):
     reason: str = ""
 
 
+_failed = partial(RecordVerdict, Outcome.FAILED)
 PASSED = RecordVerdict(Outcome.PASSED)
 UNSUITED = RecordVerdict(Outcome.SKIPPED, "the record says nothing of dynamic outputs")
 
@@ -91,14 +93,10 @@ def _checked(
 def _of_error(record: Record, error: Exception) -> RecordVerdict:
     """The verdict on a record that ended with an error. Any exception other than NnapiError is a fault of the runtime."""
     if not isinstance(error, NnapiError):
-        return RecordVerdict(Outcome.FAILED, f"{type(error).__name__}: {error}")
+        return _failed(f"{type(error).__name__}: {error}")
     if record.get("timeout_test"):
-        return (
-            PASSED
-            if error.code in MISSED_DEADLINE
-            else RecordVerdict(Outcome.FAILED, f"{error.code.name} is not a missed deadline")
-        )
-    return PASSED if record["expect_failure"] else RecordVerdict(Outcome.FAILED, str(error))
+        return PASSED if error.code in MISSED_DEADLINE else _failed(f"{error.code.name} is not a missed deadline")
+    return PASSED if record["expect_failure"] else _failed(str(error))
 
 
 def _executed(compilation: Compilation, spec: Spec, record: Record, mode: Mode) -> RecordVerdict:
@@ -110,13 +108,13 @@ def _executed(compilation: Compilation, spec: Spec, record: Record, mode: Mode) 
         ]
         results, dims = _execute(compilation, graph, inputs, mode)
         if record["expect_failure"] or record.get("timeout_test"):
-            return RecordVerdict(Outcome.FAILED, "it must be refused, and was executed")
+            return _failed("it must be refused, and was executed")
         outputs = zip(graph["outputs"], results, dims, example["outputs"], strict=True)
         for k, (at, result, found, index) in enumerate(outputs):
             want = None if index is None else spec.array(index)
             fault = _fault(record, graph["operands"][at], result, found, want, inputs)
             if fault:
-                return RecordVerdict(Outcome.FAILED, f"output {k} {fault}")
+                return _failed(f"output {k} {fault}")
     return PASSED
 
 

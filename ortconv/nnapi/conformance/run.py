@@ -10,13 +10,13 @@ from pathlib import Path
 
 from ortconv.documents import Document
 from ortconv.errors import UsageError, nearest
-from ortconv.nnapi.codes import Operation
+from ortconv.nnapi.codes import FeatureLevel, Operation
 from ortconv.nnapi.conformance.check import Mode, Outcome, check
 from ortconv.nnapi.conformance.specs import Record, Spec, operations_of, specs
 from ortconv.nnapi.device import Device
 from ortconv.nnapi.manager import registered
 
-LEVELS = {27: 1, 28: 2, 29: 3, 30: 4, 31: 5, 1000006: 6, 1000007: 7, 1000008: 8}
+LEVELS = {int(level): level.ordinal for level in FeatureLevel}
 """Feature levels by the numbers in records; None is the level of experimental operations."""
 
 Progress = Callable[[str], None]
@@ -34,9 +34,7 @@ class ModeCount:
 
 @dataclass(frozen=True)
 class OperationCount:
-    """Numbers of executions of records with an operation and feature level, over all modes. None is the level of
-    experimental operations.
-    """
+    """Executions of records with an operation and feature level, over all modes. Experimental operations have level None."""
 
     operation: str
     feature_level: int | None

@@ -59,9 +59,7 @@ class Example(TypedDict):
 
 
 class Record(TypedDict):
-    """A model and its examples. With `expect_failure`, it must be refused; with `timeout_test`, its loop must reach the
-    deadline.
-    """
+    """A model and its examples. With `expect_failure`, it must be refused; with `timeout_test`, its loop reaches the deadline."""
 
     name: str
     model: GraphSpec

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ortconv.nnapi import vlog
 from ortconv.nnapi.burst import Burst
+from ortconv.nnapi.caching import TOKEN_LENGTH
 from ortconv.nnapi.codes import ResultCode
 from ortconv.nnapi.compilation import Compilation
 from ortconv.nnapi.device import Device
@@ -34,7 +35,6 @@ KINDS: dict[str, type] = {
 }
 """Opaque structs of the headers."""
 NN, EXTENSIONS, HARDWARE_BUFFER = "NeuralNetworks.h", "NeuralNetworksExtensions.h", "hardware_buffer.h"
-TOKEN_LENGTH = 32
 
 Raw = tuple[Any, ...]
 """The arguments of a C call as numbers: pointers as addresses."""

@@ -18,11 +18,8 @@ from ortconv.nnapi.errors import NnapiError
 from ortconv.nnapi.event import Event
 from ortconv.nnapi.execution import Execution
 from ortconv.nnapi.hardware_buffer import HardwareBuffer
-from ortconv.nnapi.memory import Memory
-from ortconv.nnapi.model import Model
 from ortconv.nnapi.ndk.calls import Failed, NdkFunction, free
 from ortconv.nnapi.ndk.signature import Signature
-from ortconv.nnapi.operand import OperandType
 
 ROWS = """
 3 int ANeuralNetworks_getDeviceCount(uint32_t* numDevices) -> get_device_count
@@ -172,26 +169,10 @@ called instead where the parameters differ.
 """
 
 
-def set_channel_quant(model: Model, index: int, quant: tuple[int, list[float]]) -> None:
-    model.set_operand_symm_per_channel_quant_params(index, *quant)
-
-
 def buffer_lock(buffer: HardwareBuffer, usage: int, fence: int, rect: int | None) -> int:
     if fence > 0:
         Event.from_sync_fence_fd(fence).wait()
     return int(buffer.lock(usage).ctypes.data)
-
-
-def set_input_from_memory(
-    execution: Execution, index: int, kind: OperandType | None, memory: Memory, offset: int, length: int
-) -> None:
-    execution.set_input_from_memory(index, memory, offset, length, kind)
-
-
-def set_output_from_memory(
-    execution: Execution, index: int, kind: OperandType | None, memory: Memory, offset: int, length: int
-) -> None:
-    execution.set_output_from_memory(index, memory, offset, length, kind)
 
 
 def output_rank(execution: Execution, index: int) -> int | Failed:
@@ -208,10 +189,6 @@ def output_dimensions(execution: Execution, index: int) -> Sequence[int] | Faile
         return Failed(error.code, error.dimensions)
 
 
-def set_extension_data(model: Model, index: int, data: Array | None) -> None:
-    model.set_operand_extension_data(index, _bytes(data))
-
-
 def add_attribute(target: Compilation | Execution, name: str, code: int, data: Array | None) -> None:
     target.add_extension_attribute(name, code, _bytes(data))
 
@@ -225,18 +202,22 @@ ADAPTED: dict[str, Callable[..., Any]] = {
     "ANeuralNetworksDevice_getVersion": attrgetter("version"),
     "ANeuralNetworksDevice_getType": attrgetter("type"),
     "ANeuralNetworksDevice_getFeatureLevel": attrgetter("feature_level"),
-    "ANeuralNetworksModel_setOperandSymmPerChannelQuantParams": set_channel_quant,
+    "ANeuralNetworksModel_setOperandSymmPerChannelQuantParams":
+        lambda model, index, quant: model.set_operand_symm_per_channel_quant_params(index, *quant),
     "AHardwareBuffer_describe": attrgetter("desc"),
     "AHardwareBuffer_lock": buffer_lock,
     "AHardwareBuffer_unlock": lambda buffer: -1,
     "ANeuralNetworksExecution_setInput": lambda execution, index, kind, data: execution.set_input_bytes(index, data, kind),
-    "ANeuralNetworksExecution_setInputFromMemory": set_input_from_memory,
+    "ANeuralNetworksExecution_setInputFromMemory":
+        lambda execution, index, kind, *region: execution.set_input_from_memory(index, *region, kind),
     "ANeuralNetworksExecution_setOutput": lambda execution, index, kind, data: execution.set_output(index, data, kind),
-    "ANeuralNetworksExecution_setOutputFromMemory": set_output_from_memory,
+    "ANeuralNetworksExecution_setOutputFromMemory":
+        lambda execution, index, kind, *region: execution.set_output_from_memory(index, *region, kind),
     "ANeuralNetworksExecution_burstCompute": lambda execution, burst: burst.compute(execution),
     "ANeuralNetworksExecution_getOutputOperandRank": output_rank,
     "ANeuralNetworksExecution_getOutputOperandDimensions": output_dimensions,
-    "ANeuralNetworksModel_setOperandExtensionData": set_extension_data,
+    "ANeuralNetworksModel_setOperandExtensionData":
+        lambda model, index, data: model.set_operand_extension_data(index, _bytes(data)),
     "ANeuralNetworksCompilation_addExtensionAttribute": add_attribute,
     "ANeuralNetworksExecution_addExtensionAttribute": add_attribute,
 }  # fmt: skip

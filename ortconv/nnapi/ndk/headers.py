@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 
+from ortconv.nnapi.caching import TOKEN_LENGTH
 from ortconv.nnapi.codes import (
     DeviceType,
     DurationCode,
@@ -19,7 +20,7 @@ from ortconv.nnapi.codes import (
 )
 from ortconv.nnapi.hardware_buffer import BufferFormat, BufferUsage
 from ortconv.nnapi.model import COPY_LIMIT
-from ortconv.nnapi.ndk.calls import EXTENSIONS, HARDWARE_BUFFER, KINDS, NN, TOKEN_LENGTH
+from ortconv.nnapi.ndk.calls import EXTENSIONS, HARDWARE_BUFFER, KINDS, NN
 from ortconv.nnapi.ndk.functions import by_name
 
 PREFIX = "ANEURALNETWORKS_"

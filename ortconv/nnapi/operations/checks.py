@@ -1,6 +1,4 @@
-"""Checks that many operations share. Each function returns a check for a row's `checks`. Unknown ranks and dimensions
-pass.
-"""
+"""Checks that many operations share, made for a row's `checks`. Unknown ranks and dimensions pass."""
 
 from __future__ import annotations
 
@@ -38,6 +36,9 @@ def rank_at_most(limit: int, *names: str) -> OperationCheck:
     return check
 
 
+SMALL = rank_at_most(4, "x")
+
+
 def same_rank(*names: str) -> OperationCheck:
     """Known ranks must be equal."""
 
@@ -70,6 +71,9 @@ def same_quantization(*names: str) -> OperationCheck:
                 yield f"quantization differs: {first} and {other}"
 
     return check
+
+
+KEPT = same_quantization("x", "out")
 
 
 def advised(check: OperationCheck) -> OperationCheck:

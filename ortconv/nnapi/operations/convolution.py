@@ -1,6 +1,4 @@
-"""Convolutions: CONV_2D, GROUPED_CONV_2D, DEPTHWISE_CONV_2D, TRANSPOSE_CONV_2D. Images are NHWC, filters [out,
-height, width, in].
-"""
+"""Convolutions, grouped, depthwise and transposed ones too. Images are NHWC, filters [out, height, width, in]."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from ortconv.nnapi.codes import FeatureLevel, PaddingCode
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import Tensor
 from ortconv.nnapi.operations.checks import rank
-from ortconv.nnapi.operations.shapes import Pads, dilations, image_only, paddings, same_padding, windows
+from ortconv.nnapi.operations.shapes import Pads, dilations, image_only, paddings, same_padding, windows_dims
 from ortconv.nnapi.operations.table import Advice, Dims, Findings, OperationCall, OperationCheck, operation
 
 PADS = "pad_left:i pad_right:i pad_top:i pad_bottom:i"
@@ -125,17 +123,9 @@ def pads_of(c: OperationCall) -> Pads:
 def image_dims(c: OperationCall, depth: int) -> Dims:
     """[batch, rows, columns, depth] of a convolution's output."""
     image_only(c.x)
-    batch, height, width, _ = c.x.dims
     if c.bias.dims != (depth,):
         raise op_failed(f"the bias has dimensions {list(c.bias.dims)}, not [{depth}]")
-    rows, columns = pads_of(c)
-    by_h, by_w = dilations(c)
-    return (
-        batch,
-        windows(height, c.filter.dims[1], c.stride_h, rows, by_h),
-        windows(width, c.filter.dims[2], c.stride_w, columns, by_w),
-        depth,
-    )
+    return windows_dims(c, c.filter.dims[1:3], dilations(c), depth)
 
 
 on_filters = partial(
@@ -167,9 +157,7 @@ def grouped_dims(c: OperationCall) -> Dims:
     return image_dims(c, out_depth)
 
 
-@on_filters(
-    "GROUPED_CONV_2D", *forms("groups:i activation:i nchw:b"), level=3, infer=grouped_dims, recorded=("x",)
-)  # fmt: skip
+@on_filters("GROUPED_CONV_2D", *forms("groups:i activation:i nchw:b"), level=3, infer=grouped_dims, recorded=("x",))
 def grouped_conv_2d(c: OperationCall) -> Array:
     return convolved(c, c.groups, OUT_FIRST)
 

@@ -73,8 +73,7 @@ def _turned_dims(dims: Dims, turn: bool) -> Dims:
 
 @operation(
     "BATCH_MATMUL", "a:T b:T adjoint_a:b adjoint_b:b", level=6, types="F H S I", infer=batch_matmul_dims,
-    checks=(rank("a", 2, 3, 4), rank("b", 2, 3, 4), same_rank("a", "b")),
-    recorded=("a", "b"),
+    checks=(rank("a", 2, 3, 4), rank("b", 2, 3, 4), same_rank("a", "b")), recorded=("a", "b"),
 )  # fmt: skip
 def batch_matmul(c: OperationCall) -> Array:
     if c.out.is_quantized:

@@ -7,7 +7,7 @@ import numpy as np
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import Tensor
-from ortconv.nnapi.operations.checks import same_quantization
+from ortconv.nnapi.operations.checks import KEPT
 from ortconv.nnapi.operations.shapes import integers
 from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 
@@ -77,7 +77,7 @@ def one_dimension(c: OperationCall) -> Findings:
 
 @operation(
     "DENSIFY", "x:T order:I blocks:I? formats:I sizes:I parts:I?*", level=8, types="F H Q S I B S8 Q16 S16",
-    infer=densify_dims, checks=(one_dimension,), quantization=(same_quantization("x", "out"),),
+    infer=densify_dims, checks=(one_dimension,), quantization=(KEPT,),
 )  # fmt: skip
 def densify(c: OperationCall) -> Array:
     order, blocks = levels(c)

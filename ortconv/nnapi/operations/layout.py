@@ -8,8 +8,8 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.operations.checks import dims_are, offset_needs, rank, same_rank
-from ortconv.nnapi.operations.movement import KEPT, SMALL, moved
+from ortconv.nnapi.operations.checks import KEPT, SMALL, dims_are, offset_needs, rank, same_rank
+from ortconv.nnapi.operations.movement import moved
 from ortconv.nnapi.operations.shapes import axis_of, integers, like_x, margins, padded, taken
 from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 

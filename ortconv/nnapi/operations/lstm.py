@@ -67,9 +67,7 @@ class LstmDirection:
         return y + _needed(a[f"b_{gate}"])
 
     def step(self, x: Array, aux: Array | None, h: Array, cell: Array) -> tuple[Array, Array]:
-        """Output state and cell state after one more input. Without weights of its own, the input gate is 1 minus the
-        forget gate.
-        """
+        """Output and cell state after one more input. An input gate without weights is 1 minus the forget gate."""
         act = ACTIVATIONS[self.activation]
         forget = sigmoid(self.gate("f", x, aux, h, cell))
         into = 1 - forget if self.arrays["w_i"] is None else sigmoid(self.gate("i", x, aux, h, cell))

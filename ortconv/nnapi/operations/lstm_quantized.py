@@ -98,9 +98,7 @@ def quantized_dims(c: OperationCall) -> list[Dims]:
 
 
 def normalized(x: Array, norm: Any, bias: Any) -> Array:
-    """Rows with mean 0 and variance 1 in 10 fraction bits, times the weights, plus the bias, as input of an
-    activation.
-    """
+    """Rows with mean 0 and variance 1 in 10 fraction bits, times the weights, plus the bias: input of an activation."""
     total = x.sum(axis=1, keepdims=True) * 1024
     mean = np.sign(total) * (np.abs(total) // x.shape[1])
     squares = np.square(x).sum(axis=1, keepdims=True) * ((1 << 20) // x.shape[1])

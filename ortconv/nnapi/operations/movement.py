@@ -13,12 +13,10 @@ from ortconv.nnapi.arithmetic import round_half_away
 from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
-from ortconv.nnapi.operations.checks import advised, dims_are, rank_at_most, same_quantization, same_rank
+from ortconv.nnapi.operations.checks import KEPT, SMALL, advised, dims_are, rank_at_most, same_quantization, same_rank
 from ortconv.nnapi.operations.shapes import axes_of, axis_of, in_quantization, integers
 from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 
-SMALL = rank_at_most(4, "x")
-KEPT = same_quantization("x", "out")
 ALL = "F H I Q S@4"
 
 moved = partial(operation, quantization=(KEPT,), recorded=("x",))
@@ -115,8 +113,7 @@ def requantized(x: Tensor, out: OperandType) -> Array:
 
 @operation(
     "CONCATENATION", "inputs:T* axis:i", types="F Q H@3 S@4", infer=concatenation_dims,
-    checks=(some, rank_at_most(4, "inputs"), mixed_quantization), zero_sized=True,
-    recorded=("inputs",),
+    checks=(some, rank_at_most(4, "inputs"), mixed_quantization), zero_sized=True, recorded=("inputs",),
 )  # fmt: skip
 def concatenation(c: OperationCall) -> Array:
     parts = [in_quantization(one, c.out, requantized, c.work) for one in c.inputs]
@@ -134,8 +131,7 @@ def split_dims(c: OperationCall) -> list[Dims]:
 
 @operation(
     "SPLIT", "x:T axis:i count:i", outputs="parts:T*", level=3, types=ALL, infer=split_dims,
-    quantization=(same_quantization("x", "parts"),),
-    recorded=("x",),
+    quantization=(same_quantization("x", "parts"),), recorded=("x",),
 )  # fmt: skip
 def split(c: OperationCall) -> Sequence[Array]:
     return np.split(c.x.array, c.count, axis=c.axis)
@@ -177,8 +173,7 @@ def slice_bounds(c: OperationCall) -> list[tuple[int, int]]:
 
 @operation(
     "SLICE", "x:T begin:I sizes:I", level=3, types=ALL, quantization=(advised(KEPT),), zero_sized=True,
-    infer=lambda c: tuple(size for _, size in slice_bounds(c)),
-    recorded=("x",),
+    infer=lambda c: tuple(size for _, size in slice_bounds(c)), recorded=("x",),
 )  # fmt: skip
 def slice_(c: OperationCall) -> Array:
     return c.x.array[tuple(slice(begin, begin + size) for begin, size in slice_bounds(c))]

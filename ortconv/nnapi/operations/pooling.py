@@ -13,8 +13,8 @@ from ortconv.executor.replay.numerics import clip_to
 from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import activate, activation_limits
-from ortconv.nnapi.operations.checks import rank, same_quantization
-from ortconv.nnapi.operations.shapes import Pads, image_only, paddings, windows
+from ortconv.nnapi.operations.checks import KEPT, rank
+from ortconv.nnapi.operations.shapes import Pads, image_only, paddings, windows_dims
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 WINDOW = "stride_w:i stride_h:i filter_w:i filter_h:i activation:i [nchw:b=0 @3]"
@@ -27,14 +27,7 @@ def pads_of(c: OperationCall) -> Pads:
 
 def pool_dims(c: OperationCall) -> Dims:
     image_only(c.x)
-    batch, height, width, depth = c.x.dims
-    rows, columns = pads_of(c)
-    return (
-        batch,
-        windows(height, c.filter_h, c.stride_h, rows),
-        windows(width, c.filter_w, c.stride_w, columns),
-        depth,
-    )
+    return windows_dims(c, (c.filter_h, c.filter_w), (1, 1), c.x.dims[3])
 
 
 pooling = partial(operation, infer=pool_dims, checks=(rank("x", 4),), nchw=("x", "out"), zero_sized=True)
@@ -54,7 +47,7 @@ def cells(c: OperationCall) -> Array:
     return windows_of(inside, c, 0).sum(axis=(4, 5), dtype=np.int32)
 
 
-@pooling("AVERAGE_POOL_2D", *FORMS, types="F Q H@3 S@4", quantization=(same_quantization("x", "out"),), recorded=("x",))
+@pooling("AVERAGE_POOL_2D", *FORMS, types="F Q H@3 S@4", quantization=(KEPT,), recorded=("x",))
 def average_pool_2d(c: OperationCall) -> Array:
     """The mean of the cells inside the image. If quantized, halves are rounded up, counted from the smallest element."""
     if not c.out.is_quantized:
@@ -72,7 +65,7 @@ def quantized_average(c: OperationCall) -> Array:
     return np.clip((sums + count // 2) // count + least, *activation_limits(c.activation, c.out))
 
 
-@pooling("MAX_POOL_2D", *FORMS, types="F Q H@3 S@4", quantization=(same_quantization("x", "out"),), recorded=("x",))
+@pooling("MAX_POOL_2D", *FORMS, types="F Q H@3 S@4", quantization=(KEPT,), recorded=("x",))
 def max_pool_2d(c: OperationCall) -> Array:
     begin, end = zip(*pads_of(c))
     kernel, strides, size = (c.filter_h, c.filter_w), (c.stride_h, c.stride_w), c.x.dims[1:3]

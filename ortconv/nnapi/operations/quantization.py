@@ -9,7 +9,7 @@ import numpy as np
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import quantize
 from ortconv.nnapi.codes import FeatureLevel, Operand
-from ortconv.nnapi.operations.checks import rank_at_most
+from ortconv.nnapi.operations.checks import SMALL
 from ortconv.nnapi.operations.shapes import like_x
 from ortconv.nnapi.operations.table import KINDS, Findings, OperationCall, operation
 
@@ -20,7 +20,7 @@ def quantize_(c: OperationCall) -> Array:
 
 
 @operation(
-    "DEQUANTIZE", "x:Q|S@4|S8@3|P@3", outputs="out:F|H@3", infer=like_x, checks=(rank_at_most(4, "x"),),
+    "DEQUANTIZE", "x:Q|S@4|S8@3|P@3", outputs="out:F|H@3", infer=like_x, checks=(SMALL,),
     zero_sized=True, recorded=("x",),
 )  # fmt: skip
 def dequantize(c: OperationCall) -> Array:

@@ -45,9 +45,7 @@ def multinomial_dims(c: OperationCall) -> Dims:
     return c.x.dims[0], c.samples
 
 
-@operation(
-    "RANDOM_MULTINOMIAL", "x:T samples:i seeds:I", outputs="out:I", level=3, types="F H", infer=multinomial_dims
-)  # fmt: skip
+@operation("RANDOM_MULTINOMIAL", "x:T samples:i seeds:I", outputs="out:I", level=3, types="F H", infer=multinomial_dims)
 def random_multinomial(c: OperationCall) -> Array:
     """If both seeds are 0, random seeds are used."""
     seeds = integers(c.seeds, 2)

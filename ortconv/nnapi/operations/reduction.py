@@ -9,8 +9,8 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.operations.checks import same_quantization
-from ortconv.nnapi.operations.movement import SMALL, moved
+from ortconv.nnapi.operations.checks import SMALL, same_quantization
+from ortconv.nnapi.operations.movement import moved
 from ortconv.nnapi.operations.shapes import axes_of, axis_of
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 

@@ -12,7 +12,7 @@ from ortconv.executor.algorithms.steps import spans
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.operations.checks import rank, same_quantization
+from ortconv.nnapi.operations.checks import KEPT, rank
 from ortconv.nnapi.operations.shapes import taken
 from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 
@@ -62,7 +62,7 @@ def neighbors(c: OperationCall, axis: int) -> tuple[Array, Array, Array]:
 
 
 resizing = partial(
-    operation, infer=resized_dims, checks=(rank("x", 4),), quantization=(same_quantization("x", "out"),), nchw=("x", "out"),
+    operation, infer=resized_dims, checks=(rank("x", 4),), quantization=(KEPT,), nchw=("x", "out"),
     zero_sized=True, recorded=("x",),
 )  # fmt: skip
 

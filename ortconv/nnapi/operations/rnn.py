@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -38,8 +38,8 @@ def rnn(c: OperationCall) -> list[Array]:
     return [y, y]
 
 
-def steps(count: int, backward: bool) -> Iterator[int]:
-    return iter(range(count - 1, -1, -1) if backward else range(count))
+def steps(count: int, backward: bool) -> range:
+    return range(count)[:: -1 if backward else 1]
 
 
 def time_first(x: Tensor, time_major: bool) -> Array:

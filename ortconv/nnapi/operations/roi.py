@@ -12,7 +12,7 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import requantize, round_away, round_half_away
 from ortconv.nnapi.boxes import require_indices, require_ordered
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.operations.checks import box_quantization, rank, same_quantization
+from ortconv.nnapi.operations.checks import KEPT, box_quantization, rank
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 REGIONS = "x:T roi:roi batches:I height:i width:i ratio_h:f ratio_w:f"
@@ -102,7 +102,7 @@ def samples(start: Any, end: Any, count: int, asked: int, size: int) -> tuple[Ar
 
 @operation(
     "ROI_POOLING", f"{REGIONS} nchw:b", level=3, types="F H Q S@4", infer=regions_dims,
-    checks=(rank("x", 4), rank("roi", 2)), quantization=(box_quantization("roi"), same_quantization("x", "out")),
+    checks=(rank("x", 4), rank("roi", 2)), quantization=(box_quantization("roi"), KEPT),
     nchw=("x", "out"), native_half=True,
 )  # fmt: skip
 def roi_pooling(c: OperationCall) -> Array:

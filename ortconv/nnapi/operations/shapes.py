@@ -141,7 +141,19 @@ def image_only(x: OperandType) -> None:
         raise op_failed(f"{list(x.dims)} is not a batch of images: only the batch of the four dimensions may be 0")
 
 
-def windows(size: int, window: int, stride: int, pads: tuple[int, int], dilation: int = 1) -> int:
+def windows_dims(c: OperationCall, window: tuple[int, int], dilation: tuple[int, int], depth: int) -> Dims:
+    """[batch, rows, columns, depth] of an operation on windows of the image x; sizes are (height, width)."""
+    batch, height, width, _ = c.x.dims
+    rows, columns = paddings(c, (height, width), window, dilation)
+    return (
+        batch,
+        _windows(height, window[0], c.stride_h, rows, dilation[0]),
+        _windows(width, window[1], c.stride_w, columns, dilation[1]),
+        depth,
+    )
+
+
+def _windows(size: int, window: int, stride: int, pads: tuple[int, int], dilation: int) -> int:
     """The number of windows that fit."""
     count = (size - ((window - 1) * dilation + 1) + sum(pads)) // stride + 1
     if count <= 0:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, product
 from typing import Any
 
 from ortconv.executor.replay.work import AT_ONCE, Work
@@ -275,27 +276,23 @@ class OperationRow:
 
     def _match(self, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> OperationUse:
         """The first form that the operand types match."""
-        reason = f"has {' or '.join(self.counts)} inputs, not {len(inputs)}"
-        for form in self.forms:
-            found = form.slots(len(inputs))
+        reason = ""
+        for form, out_form in product(self.forms, self.outputs):
+            found, made = form.slots(len(inputs)), out_form.slots(len(outputs))
             if found is None:
                 continue
-            slots, level = found
-            for out_form in self.outputs:
-                found = out_form.slots(len(outputs))
-                if found is None:
-                    reason = f"has {len(outputs)} outputs, which is none of its forms"
-                    continue
-                out_slots, out_level = found
-                both = [*slots, *out_slots], [*inputs, *outputs]
-                main = next(
-                    (one.type for slot, one in zip(*both) if slot.kinds == "T" and one.type in self.types), None
-                )
-                misfit, needs = self._fit(*both, main, len(inputs))
-                if misfit is None:
-                    level = max(self.level, level, out_level, needs)
-                    return OperationUse(form, slots, out_form, out_slots, main, level)
-                reason = misfit
+            if made is None:
+                reason = f"has {len(outputs)} outputs, which is none of its forms"
+                continue
+            (slots, level), (out_slots, out_level) = found, made
+            both = [*slots, *out_slots], [*inputs, *outputs]
+            main = next((one.type for slot, one in zip(*both) if slot.kinds == "T" and one.type in self.types), None)
+            misfit, needs = self._fit(*both, main, len(inputs))
+            if misfit is None:
+                level = max(self.level, level, out_level, needs)
+                return OperationUse(form, slots, out_form, out_slots, main, level)
+            reason = misfit
+        reason = reason or f"has {' or '.join(self._counts())} inputs, not {len(inputs)}"
         raise bad_data(reason, operation=self.operation)
 
     def _fit(
@@ -314,19 +311,14 @@ class OperationRow:
             level = max(level, allowed[operand.type])
         return None, level
 
-    @property
-    def counts(self) -> list[str]:
+    def _counts(self) -> list[str]:
         """The numbers of inputs that the forms permit."""
         found: list[str] = []
         for form in self.forms:
-            count = len(form.required)
             if any(slot.variadic for slot in form.required):
-                found.append(f"{count - 1} or more")
-                continue
-            found.append(str(count))
-            for _, group in form.groups:
-                count += len(group)
-                found.append(str(count))
+                found.append(f"{len(form.required) - 1} or more")
+            else:
+                found += map(str, accumulate(map(len, (form.required, *(group for _, group in form.groups)))))
         return list(dict.fromkeys(found))
 
 

@@ -14,7 +14,7 @@ from ortconv.nnapi.arithmetic import activate, activation_limits, by_table, quan
 from ortconv.nnapi.codes import FuseCode
 from ortconv.nnapi.fixed_point import LONG, SHORT, rescaled
 from ortconv.nnapi.operand import OperandType, Tensor
-from ortconv.nnapi.operations.checks import output_quantization, rank_at_most, same_quantization
+from ortconv.nnapi.operations.checks import KEPT, SMALL, output_quantization
 from ortconv.nnapi.operations.shapes import elementwise, like_x
 from ortconv.nnapi.operations.table import OperationCall, operation
 
@@ -31,7 +31,7 @@ FUNCTIONS: tuple[tuple[str, int, str, Callable[[Array], Array]], ...] = (
 )
 
 for _name, _level, _types, _function in FUNCTIONS:
-    _checks = (rank_at_most(4, "x"),) if _name == "FLOOR" else ()
+    _checks = (SMALL,) if _name == "FLOOR" else ()
     operation(_name, "x:T", level=_level, types=_types, infer=like_x, checks=_checks, recorded=("x",))(
         lambda c, f=_function: elementwise(c, f, c.x.array)  # type: ignore[misc]
     )
@@ -46,9 +46,7 @@ def rsqrt(c: OperationCall) -> Array:
     return quantize(real, c.out)
 
 
-activation = partial(operation, infer=like_x, checks=(rank_at_most(4, "x"),), zero_sized=True, recorded=("x",))
-
-RELUS = (("RELU", FuseCode.RELU), ("RELU1", FuseCode.RELU1), ("RELU6", FuseCode.RELU6))
+activation = partial(operation, infer=like_x, checks=(SMALL,), zero_sized=True, recorded=("x",))
 
 
 def _limited(c: OperationCall, code: FuseCode) -> Array:
@@ -58,8 +56,8 @@ def _limited(c: OperationCall, code: FuseCode) -> Array:
     return elementwise(c, np.clip, c.x.array, low, high)
 
 
-for _name, _code in RELUS:
-    activation(_name, "x:T", types="F Q H@3 S@4", quantization=(same_quantization("x", "out"),))(
+for _code in (FuseCode.RELU, FuseCode.RELU1, FuseCode.RELU6):
+    activation(_code.name, "x:T", types="F Q H@3 S@4", quantization=(KEPT,))(
         lambda c, code=_code: _limited(c, code)  # type: ignore[misc]
     )
 

@@ -33,9 +33,7 @@ def by_format(neural_network: Check, ml_program: Check) -> Check:
 
 
 def readable(unit: NodeUnit, target: Target, empty: bool) -> Objections:
-    """Require a known rank of every input, constants included, and sizes within CoreML's limits. `empty` permits inputs without
-    elements.
-    """
+    """Require known ranks of all inputs, constants too, and sizes within the limits. `empty` permits inputs without elements."""
     for value in dict.fromkeys(operand.value for operand in unit.inputs if operand is not None):
         if value.shape is None:
             yield dynamic(value, target.name, "the rank")
@@ -65,9 +63,9 @@ def _rank_within_limit(what: str, found: int | None, target: Target) -> Objectio
         yield Objection("rank", message, f"merge dimensions, to {MAX_RANK} at most")
 
 
-def typed(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
-    """Require one of these element types for the inputs `slots`; MLProgram accepts float16 as well."""
-    return by_format(dtype(*allowed, slots=slots), dtype(*allowed, DType.FLOAT16, slots=slots))
+def typed(*allowed: DType) -> Check:
+    """Require one of these element types for the first input; MLProgram accepts float16 as well."""
+    return by_format(dtype(*allowed), dtype(*allowed, DType.FLOAT16))
 
 
 floats = by_format(dtype(DType.FLOAT), dtype(DType.FLOAT, DType.FLOAT16, DType.INT64))

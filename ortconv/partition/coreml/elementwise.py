@@ -55,32 +55,17 @@ choice = all_of(dtype(DType.BOOL), dtype(DType.FLOAT, DType.FLOAT16, slots=(1, 2
 PRELU = all_of(rank(3, 4), constant(1), slope)
 
 ROWS = (
-    CoremlRow("Add", since=7),
-    CoremlRow("Mul", since=7),
-    CoremlRow("Sub", since=7),
-    CoremlRow("Div", since=7),
+    *(CoremlRow(op, since=7) for op in ("Add", "Mul", "Sub", "Div")),
     CoremlRow("Pow", since=7, types=same_types),
-    CoremlRow("Max", formats=ML_PROGRAM),
     CoremlRow("And", formats=ML_PROGRAM, types=both_bool),
     CoremlRow("Where", formats=ML_PROGRAM, types=choice),
-    CoremlRow("Sigmoid", since=6),
-    CoremlRow("Tanh", since=6),
-    CoremlRow("Relu", since=6),
-    CoremlRow("LeakyRelu", since=6),
+    *(CoremlRow(op, since=6) for op in ("Sigmoid", "Tanh", "Relu", "LeakyRelu")),
     CoremlRow("PRelu", since=6, check=PRELU),
-    CoremlRow("Gelu", formats=ML_PROGRAM),
     CoremlRow("QuickGelu", formats=ML_PROGRAM, domains=(MICROSOFT,)),
     CoremlRow("HardSigmoid", since=6, types=typed(DType.FLOAT)),
     CoremlRow("Elu", since=6, formats=ML_PROGRAM),
-    CoremlRow("Softplus", formats=ML_PROGRAM),
-    CoremlRow("Sqrt"),
-    CoremlRow("Reciprocal"),
-    CoremlRow("Erf", formats=ML_PROGRAM),
-    CoremlRow("Round", formats=ML_PROGRAM),
-    CoremlRow("Exp", formats=ML_PROGRAM),
-    CoremlRow("Sin", formats=ML_PROGRAM),
-    CoremlRow("Cos", formats=ML_PROGRAM),
-    CoremlRow("Ceil", formats=ML_PROGRAM),
+    *(CoremlRow(op) for op in ("Sqrt", "Reciprocal", "Identity")),
+    *(CoremlRow(op, formats=ML_PROGRAM)
+      for op in ("Max", "Gelu", "Softplus", "Erf", "Round", "Exp", "Sin", "Cos", "Ceil")),
     CoremlRow("Clip", check=clip_bounds),
-    CoremlRow("Identity"),
-)
+)  # fmt: skip

@@ -27,10 +27,8 @@ def reflection(unit: NodeUnit, target: Target) -> Objections:
 
 
 ROWS = (
-    CoremlRow("AveragePool", check=WINDOW),
-    CoremlRow("MaxPool", check=WINDOW),
-    CoremlRow("GlobalAveragePool", check=rank(4, 4)),
-    CoremlRow("GlobalMaxPool", check=rank(4, 4)),
+    *(CoremlRow(op, check=WINDOW) for op in ("AveragePool", "MaxPool")),
+    *(CoremlRow(op, check=rank(4, 4)) for op in ("GlobalAveragePool", "GlobalMaxPool")),
     CoremlRow("GridSample", formats=ML_PROGRAM,
         check=all_of(rank(4, 4), attribute_is("mode", "linear", "bilinear"), reflection)),
 )  # fmt: skip

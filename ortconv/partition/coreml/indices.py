@@ -5,7 +5,7 @@ from __future__ import annotations
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, rank, type_name
-from ortconv.partition.coreml.checks import MAX_RANK, by_format, float16_version, result_rank, typed
+from ortconv.partition.coreml.checks import MAX_RANK, by_format, float16_version, result_rank, static, typed
 from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow, judge
 from ortconv.partition.policy import Objection, Objections, Target
 from ortconv.partition.units import plain_unit
@@ -27,9 +27,7 @@ ARGMAX = CoremlRow(
 
 
 def after_argmax(unit: NodeUnit, target: Target) -> Objections:
-    """Require that the Cast reads an ArgMax and casts to int32: the NeuralNetwork format has no casts, but its ArgMax can return
-    int32.
-    """
+    """Require a Cast of an ArgMax to int32: the NeuralNetwork format has no casts, but an ArgMax that returns int32."""
     to = DType(unit.target.attr("to", 0))
     value = unit.input(0)
     maker = None if value is None else value.producer
@@ -56,8 +54,7 @@ def gather(unit: NodeUnit, target: Target) -> Objections:
         return
     yield from result_rank(unit, data.rank + indices - 1, target)
     if indices == 0:
-        if data.static_shape is None and not target.coreml_static_inputs:
-            yield dynamic(data, target.name, "every dimension here")
+        yield from static(unit, target)
         if data.rank == 5:
             message = f"'{data.name}' has rank 5 and the index is a scalar: {target.name} accepts rank 4 at most then"
             yield Objection("rank", message, "index with a list of 1 and Squeeze")

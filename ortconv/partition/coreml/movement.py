@@ -104,9 +104,7 @@ def _amounts(unit: NodeUnit) -> dict[int, tuple[int, int]] | None:
 
 
 def pad_form(unit: NodeUnit, target: Target) -> Objections:
-    """Require rank 2 or more and an explicit constant_value in NeuralNetwork format. In mode reflect, amounts must be less than the
-    dimension.
-    """
+    """Require rank 2 at least and a constant_value in NeuralNetwork format; in mode reflect, amounts below the dimension."""
     value, amounts = unit.input(0), _amounts(unit)
     if not target.is_mlprogram:
         yield from rank(2, MAX_RANK)(unit, target)
@@ -130,9 +128,7 @@ def _reflected(value: Value, amounts: Mapping[int, tuple[int, int]], target: Tar
 
 
 def depth_to_space(unit: NodeUnit, target: Target) -> Objections:
-    """Require a static shape for CRD order, which MLProgram builds from several operations, and CoreML version 7 for float16 in DCR
-    order.
-    """
+    """Require a static shape for CRD order, which MLProgram builds from several operations; version 7 for float16 in DCR."""
     if unit.since >= 11 and unit.target.attr("mode", "DCR") == "CRD":
         yield from static(unit, target)
     elif unit.dtype(0) is DType.FLOAT16:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import all_of, attribute_is, constant, dtype, rank, single_output
+from ortconv.partition.checks import INFERENCE, all_of, attribute_is, constant, dtype, numbers, rank, single_output
 from ortconv.partition.coreml.checks import static
 from ortconv.partition.coreml.row import ML_PROGRAM, NEURAL_NETWORK, CoremlRow
 from ortconv.partition.policy import Objection, Objections, Target
@@ -12,16 +12,9 @@ from ortconv.partition.policy import Objection, Objections, Target
 
 def reduced_axes(unit: NodeUnit, target: Target) -> Objections:
     """Require, in NeuralNetwork format, that an empty list of axes means all axes."""
-    const = unit.constant(1)
-    has_axes = const is not None and const.size
-    if unit.target.attr("noop_with_empty_axes", 0) and not target.is_mlprogram and not has_axes:
+    if unit.target.attr("noop_with_empty_axes", 0) and not target.is_mlprogram and not numbers(unit, 1):
         message = f"noop_with_empty_axes is 1 and axes are empty: {target.name} needs at least 1 axis"
         yield Objection("attribute", message, "leave the node out")
-
-
-BATCH = all_of(
-    rank(4, 4), constant(1, 2, 3, 4), single_output, attribute_is("spatial", 1), attribute_is("training_mode", 0)
-)
 
 
 def one_type(unit: NodeUnit, target: Target) -> Objections:
@@ -42,15 +35,11 @@ SCALED = all_of(constant(1, 2), attribute_is("stash_type", 1), single_output)
 REDUCED = all_of(constant(1), reduced_axes)
 
 ROWS = (
-    CoremlRow("BatchNormalization", since=7, check=BATCH),
-    CoremlRow("LayerNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
-    CoremlRow("InstanceNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
-    CoremlRow("GroupNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
+    CoremlRow("BatchNormalization", since=7, check=all_of(rank(4, 4), INFERENCE)),
+    *(CoremlRow(op, formats=ML_PROGRAM, types=one_type, check=SCALED)
+      for op in ("LayerNormalization", "InstanceNormalization", "GroupNormalization")),
     CoremlRow("LRN", formats=NEURAL_NETWORK, check=rank(3, 4)),
     CoremlRow("Softmax", check=softmax),
-    CoremlRow("ReduceSum", check=REDUCED),
-    CoremlRow("ReduceMean", check=REDUCED),
-    CoremlRow("ReduceMax", formats=ML_PROGRAM, check=REDUCED),
-    CoremlRow("ReduceMin", formats=ML_PROGRAM, check=REDUCED),
-    CoremlRow("ReduceProd", formats=ML_PROGRAM, check=REDUCED),
-)
+    *(CoremlRow(op, check=REDUCED) for op in ("ReduceSum", "ReduceMean")),
+    *(CoremlRow(op, formats=ML_PROGRAM, check=REDUCED) for op in ("ReduceMax", "ReduceMin", "ReduceProd")),
+)  # fmt: skip

@@ -8,7 +8,17 @@ from math import floor
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, Shape
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, dynamic, rank, role, shrinks_evenly
+from ortconv.partition.checks import (
+    CHANGED,
+    PLAIN_RESIZE,
+    all_of,
+    constant,
+    dynamic,
+    rank,
+    role,
+    sampling_mode,
+    shrinks_evenly,
+)
 from ortconv.partition.coreml.checks import OTHER_FORMAT, by_format
 from ortconv.partition.coreml.row import CoremlRow
 from ortconv.partition.policy import Objection, Objections, Target
@@ -16,20 +26,10 @@ from ortconv.partition.policy import Objection, Objections, Target
 
 def coordinates(unit: NodeUnit, target: Target) -> Objections:
     """Require mode linear or nearest, with coordinates that the model format supports."""
-    mode = attribute(unit.target, "mode")
     transform = attribute(unit.target, "coordinate_transformation_mode")
     advice = f"export with asymmetric coordinates, {CHANGED}"
-    if mode == "nearest":
-        rounding = attribute(unit.target, "nearest_mode")
-        if transform != "asymmetric" or rounding != "floor":
-            message = f"mode nearest has coordinate_transformation_mode {transform} and nearest_mode {rounding}"
-            yield Objection("attribute", f"{message}: {target.name} accepts asymmetric and floor", advice)
-    elif mode != "linear":
-        yield Objection(
-            "attribute",
-            f"mode is {mode}: {target.name} accepts linear or nearest",
-            f"resize with mode linear, {CHANGED}",
-        )
+    if attribute(unit.target, "mode") != "linear":
+        yield from sampling_mode(unit, target, advice)
     elif not target.is_mlprogram:
         if transform != "asymmetric":
             message = f"coordinate_transformation_mode is {transform}: {target.name} accepts asymmetric"
@@ -122,13 +122,6 @@ def _half_pixel(unit: NodeUnit, axis: int, result: int, target: Target) -> Objec
         yield Objection("attribute", message, f"export with half_pixel coordinates, {CHANGED}")
 
 
-CHECK = all_of(
-    by_format(rank(4, 4), rank(3, 5)),
-    coordinates,
-    attribute_is("exclude_outside", 0),
-    attribute_is("antialias", 0, since=18),
-    attribute_is("keep_aspect_ratio_policy", "stretch", since=18),
-    extent,
-)
+CHECK = all_of(by_format(rank(4, 4), rank(3, 5)), coordinates, PLAIN_RESIZE, extent)
 
 ROWS = (CoremlRow("Resize", since=11, check=CHECK, empty=True),)

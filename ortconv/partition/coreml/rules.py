@@ -4,29 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Value
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED, no_operation, not_of_domains
 from ortconv.partition.coreml import convolution, elementwise, image, indices, matmul, movement, normalization, resize
 from ortconv.partition.coreml.row import CoremlRow, judge
-from ortconv.partition.policy import Objection, Objections, Target
+from ortconv.partition.policy import Objections, Target
 
 FAMILIES = (convolution, elementwise, image, indices, matmul, movement, normalization, resize)
 
 ROWS: dict[str, CoremlRow] = {row.op: row for family in FAMILIES for row in family.ROWS}
 """The operators that CoreML supports, by ONNX op type."""
 
-_FLOAT = f"convert the float model, {CHANGED}: CoreML computes in floats, and quantizes weights with tools of its own"
-_FOLD = "fix the shapes, so that it folds: convert --fix-dim NAME=N"
-
 INSTEAD: dict[str, str] = {
-    "QuantizeLinear": _FLOAT,
-    "DequantizeLinear": _FLOAT,
-    "QLinearConv": _FLOAT,
-    "QLinearMatMul": _FLOAT,
-    "DynamicQuantizeLinear": _FLOAT,
-    "MatMulInteger": _FLOAT,
-    "ConvInteger": _FLOAT,
+    **dict.fromkeys(
+        ("QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "DynamicQuantizeLinear", "MatMulInteger",
+         "ConvInteger"),
+        f"convert the float model, {CHANGED}: CoreML computes in floats, and quantizes weights with tools of its own",
+    ),
     "HardSwish": "write it as HardSigmoid and Mul",
     "Mish": "write it as Softplus, Tanh and Mul",
     "Neg": "write it as Mul by -1",
@@ -39,14 +34,11 @@ INSTEAD: dict[str, str] = {
     "SpaceToDepth": "leave it as Slice and Concat: convert --disable-pass SliceConcatToSpaceToDepthFusion",
     "Upsample": "export with opset 11 or newer, as Resize",
     "Expand": "let Add and Mul broadcast, or give the other operand the broadcast shape",
-    "ConstantOfShape": _FOLD,
-    "Range": _FOLD,
+    **dict.fromkeys(("ConstantOfShape", "Range"), "fix the shapes, so that it folds: convert --fix-dim NAME=N"),
     "NonMaxSuppression": "end the model before it, and select boxes in the app",
-    "com.microsoft:FusedGemm": "leave it in parts: convert --use-coreml",
-    "com.microsoft:FusedMatMul": "leave it in parts: convert --use-coreml",
-    "com.microsoft:SkipLayerNormalization": "leave it in parts: convert --use-coreml",
-    "com.microsoft:BiasGelu": "leave it in parts: convert --use-coreml",
-}
+    **{f"com.microsoft:{op}": "leave it in parts: convert --use-coreml"
+       for op in ("FusedGemm", "FusedMatMul", "SkipLayerNormalization", "BiasGelu")},
+}  # fmt: skip
 """Advice for operators that CoreML does not support."""
 
 
@@ -54,17 +46,9 @@ def objections(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]
     """All objections to a unit, which is always a single node."""
     row = ROWS.get(unit.op)
     if row is None:
-        yield _no_row(unit.target, target)
+        unnest = "let CoreML have the nodes inside: --coreml-enable-on-subgraph"
+        yield no_operation(unit.target, target, INSTEAD, unnest)
     elif unit.target.domain not in row.domains:
         yield not_of_domains(unit, row.domains)
     else:
         yield from judge(row, unit, target)
-
-
-def _no_row(node: Node, target: Target) -> Objection:
-    if node.subgraphs and target.takes_subgraphs:
-        inside = sum(1 for sub in node.subgraphs for _ in sub.walk())
-        return Objection(
-            "control-flow", f"{node.op} runs on the CPU; CoreML runs those of its {inside} nodes that it supports"
-        )
-    return no_operation(node, target, INSTEAD, "let CoreML have the nodes inside: --coreml-enable-on-subgraph")

@@ -1,4 +1,4 @@
-"""Elementwise arithmetic and activations."""
+"""Elementwise arithmetic, activations, and quantization outside of QDQ groups."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import dtype, rank, role
-from ortconv.partition.nnapi.checks import coarser_output, needs_level, output_parameters, quantized
+from ortconv.partition.nnapi.checks import (
+    coarser_output,
+    needs_level,
+    output_parameters,
+    quantized,
+    quantized_input,
+    quantized_output,
+)
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Objection, Objections, Target
 from ortconv.partition.units import clip_limits
@@ -58,20 +65,13 @@ PAIR = quantized((0, 1))
 ROWS = (
     NnapiRow("Add", since=7, check=BINARY_RANKS, qdq=PAIR, takes_empty=True),
     NnapiRow("Mul", since=7, check=BINARY_RANKS, qdq=PAIR, runtime=coarser_output(), takes_empty=True),
-    NnapiRow("Sub", since=7, level=28, check=BINARY_RANKS, takes_empty=True),
-    NnapiRow("Div", since=7, level=28, check=BINARY_RANKS, takes_empty=True),
+    *(NnapiRow(op, since=7, level=28, check=BINARY_RANKS, takes_empty=True) for op in ("Sub", "Div")),
     NnapiRow("Pow", since=7, level=29, types=dtype(DType.FLOAT, slots=(0, 1)), check=BINARY_RANKS),
     NnapiRow("PRelu", level=29, check=BINARY_RANKS, runtime=slope),
     NnapiRow("QLinearAdd", types=PAIR, check=BINARY_RANKS, domains=(MICROSOFT,), takes_empty=True),
     NnapiRow("QLinearMul", types=PAIR, check=BINARY_RANKS, domains=(MICROSOFT,), runtime=coarser_output(), takes_empty=True),
-    NnapiRow("Max", since=6, level=29, check=two_inputs),
-    NnapiRow("Min", since=6, level=29, check=two_inputs),
-    NnapiRow("Abs", since=6, level=29),
-    NnapiRow("Exp", since=6, level=29),
-    NnapiRow("Log", since=6, level=29),
-    NnapiRow("Neg", since=6, level=29),
-    NnapiRow("Sin", since=6, level=29),
-    NnapiRow("Sqrt", since=6, level=29),
+    *(NnapiRow(op, since=6, level=29, check=two_inputs) for op in ("Max", "Min")),
+    *(NnapiRow(op, since=6, level=29) for op in ("Abs", "Exp", "Log", "Neg", "Sin", "Sqrt")),
     NnapiRow("Floor", since=6, runtime=SMALL),
     NnapiRow("Tanh", since=6, runtime=SMALL, takes_empty=True),
     NnapiRow("Sigmoid", since=6, check=rank(1, 4), takes_empty=True),
@@ -82,4 +82,6 @@ ROWS = (
     NnapiRow("Relu", runtime=SMALL, takes_empty=True),
     NnapiRow("Clip", check=clip, runtime=SMALL, takes_empty=True),
     NnapiRow("Cast", since=6, level=29, check=cast),
+    NnapiRow("DequantizeLinear", types=quantized_input, domains=("", MICROSOFT), runtime=SMALL, takes_empty=True),
+    NnapiRow("QuantizeLinear", level=29, check=quantized_output, domains=("", MICROSOFT), takes_empty=True),
 )  # fmt: skip

@@ -17,9 +17,7 @@ def gemm_weights(unit: NodeUnit, target: Target) -> Objections:
 
 
 def gemm_bias(unit: NodeUnit, target: Target) -> Objections:
-    """Require that C is one row of N elements; leading dimensions of 1 need feature level 28. The
-    quantized form needs a constant.
-    """
+    """Require for C one row of N elements, constant if quantized; leading dimensions of 1 need feature level 28."""
     shape, weights = unit.shape(2), unit.shape(1)
     if unit.input(2) is None:
         return
@@ -80,14 +78,8 @@ ONE_BETA = all_of(
 )
 
 ROWS = (
-    NnapiRow(
-        "Gemm",
-        since=7,
-        check=all_of(rank(2, 2, 0, 1), ONE_BETA, gemm_weights, gemm_bias),
-        qdq=WEIGHTS,
-        runtime=coarser_output(29),
-        takes_empty=True,
-    ),
+    NnapiRow("Gemm", since=7, check=all_of(rank(2, 2, 0, 1), ONE_BETA, gemm_weights, gemm_bias), qdq=WEIGHTS,
+        runtime=coarser_output(29), takes_empty=True),
     NnapiRow("MatMul", check=matmul, qdq=WEIGHTS, runtime=all_of(rank(0, 4, 0, 1), coarser_output(29))),
     NnapiRow("QLinearMatMul", types=WEIGHTS, check=matmul, runtime=coarser_output(29)),
-)
+)  # fmt: skip

@@ -14,10 +14,9 @@ from ortconv.partition.policy import Objection, Objections, Target
 
 def reshape(unit: NodeUnit, target: Target) -> Objections:
     """Require that each 0 in the shape copies a dimension other than 0."""
-    const, source = unit.constant(1), unit.shape(0)
-    if const is None or source is None:
+    sizes, source = numbers(unit, 1), unit.shape(0)
+    if sizes is None or source is None:
         return
-    sizes = const.numpy().ravel().tolist()
     for axis, size in enumerate(sizes):
         if size != 0:
             continue
@@ -52,8 +51,7 @@ def gather(unit: NodeUnit, target: Target) -> Objections:
 
 def no_negative_indices(unit: NodeUnit, target: Target) -> Objections:
     """Require indices of at least 0: GATHER does not count from the end."""
-    const = unit.constant(1)
-    least = min(const.numpy().ravel().tolist(), default=0) if const is not None else 0
+    least = min(numbers(unit, 1) or [0])
     if least < 0:
         yield Objection(
             "constant",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import all_of, attribute_is, constant, rank, role, single_output
+from ortconv.partition.checks import INFERENCE, all_of, constant, numbers, rank, role
 from ortconv.partition.nnapi.checks import images, nchw_level, output_parameters, quantized
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Objection, Objections, Target
@@ -41,34 +41,14 @@ def softmax(unit: NodeUnit, target: Target) -> Objections:
 def no_noop(unit: NodeUnit, target: Target) -> Objections:
     """Require that noop_with_empty_axes is 0, even if there are axes."""
     if unit.target.attr("noop_with_empty_axes", 0):
-        const = unit.constant(1)
-        advice = (
-            "leave the attribute out, since there are axes"
-            if const is not None and const.size
-            else "leave the node out"
-        )
+        advice = "leave the attribute out, since there are axes" if numbers(unit, 1) else "leave the node out"
         yield Objection("attribute", "noop_with_empty_axes is 1: NNAPI accepts 0", advice)
 
 
-BATCH = all_of(
-    images,
-    rank(0, 4),
-    constant(1, 2, 3, 4),
-    single_output,
-    attribute_is("spatial", 1),
-    attribute_is("training_mode", 0),
-)
-
 ROWS = (
-    NnapiRow("BatchNormalization", since=7, check=BATCH, takes_empty=True),
+    NnapiRow("BatchNormalization", since=7, check=all_of(images, rank(0, 4), INFERENCE), takes_empty=True),
     NnapiRow("LRN", level=28, check=all_of(nchw_level("LRN", 29), rank(4, 4))),
-    NnapiRow(
-        "Softmax",
-        level=28,
-        check=all_of(softmax, output_parameters(1 / 256, 0)),
-        qdq=quantized(),
-        runtime=rank(0, 4),
-        takes_empty=True,
-    ),
+    NnapiRow("Softmax", level=28, check=all_of(softmax, output_parameters(1 / 256, 0)), qdq=quantized(), runtime=rank(0, 4),
+        takes_empty=True),
     NnapiRow("ReduceMean", level=28, check=all_of(rank(1, 4), constant(1), no_noop)),
-)
+)  # fmt: skip

@@ -31,6 +31,5 @@ ROWS = (
     NnapiRow("QLinearAveragePool", level=28, types=quantized(), domains=(MICROSOFT,),
         check=all_of(AVERAGE, attribute_is("channels_last", 0)), runtime=padding, takes_empty=True),
     NnapiRow("MaxPool", level=28, types=float32_or_uint8, check=MAXIMUM, runtime=padding, takes_empty=True),
-    NnapiRow("GlobalAveragePool", level=28, check=WHOLE, takes_empty=True),
-    NnapiRow("GlobalMaxPool", level=28, check=WHOLE, takes_empty=True),
+    *(NnapiRow(op, level=28, check=WHOLE, takes_empty=True) for op in ("GlobalAveragePool", "GlobalMaxPool")),
 )  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, rank, role, shrinks_evenly
+from ortconv.partition.checks import CHANGED, PLAIN_RESIZE, all_of, constant, rank, role, sampling_mode, shrinks_evenly
 from ortconv.partition.nnapi.checks import float32_or_uint8, needs_level, quantized
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Objection, Objections, Target
@@ -16,33 +16,18 @@ WIDER = "add a dimension of 1 with a Reshape before and remove it after it; scal
 
 
 def coordinates(unit: NodeUnit, target: Target) -> Objections:
-    """Require mode linear with asymmetric coordinates, or with half_pixel or align_corners from feature level 30, or mode nearest
-    by floor.
-    """
-    mode = attribute(unit.target, "mode")
+    """Require mode nearest by floor, or linear: asymmetric, or from feature level 30 on half_pixel or align_corners."""
     transform = attribute(unit.target, "coordinate_transformation_mode")
-    advice = f"export with asymmetric coordinates, {CHANGED}"
-    if mode == "linear":
-        if transform in ("half_pixel", "align_corners"):
-            yield from needs_level(f"coordinate_transformation_mode {transform}", 30, target)
-        elif transform != "asymmetric":
-            wanted = "asymmetric, half_pixel or align_corners"
-            yield Objection(
-                "attribute", f"coordinate_transformation_mode is {transform}: NNAPI accepts {wanted}", advice
-            )
-    elif mode == "nearest":
-        rounding = attribute(unit.target, "nearest_mode")
-        if transform != "asymmetric" or rounding != "floor":
-            yield Objection(
-                "attribute",
-                f"mode nearest has coordinate_transformation_mode {transform} and nearest_mode {rounding}: "
-                "NNAPI accepts asymmetric and floor",
-                f"export with asymmetric coordinates and nearest_mode floor, {CHANGED}",
-            )
-    else:
-        yield Objection(
-            "attribute", f"mode is {mode}: NNAPI accepts linear or nearest", f"resize with mode linear, {CHANGED}"
+    if attribute(unit.target, "mode") != "linear":
+        advice = f"export with asymmetric coordinates and nearest_mode floor, {CHANGED}"
+        yield from sampling_mode(unit, target, advice)
+    elif transform in ("half_pixel", "align_corners"):
+        yield from needs_level(f"coordinate_transformation_mode {transform}", 30, target)
+    elif transform != "asymmetric":
+        message = (
+            f"coordinate_transformation_mode is {transform}: NNAPI accepts asymmetric, half_pixel or align_corners"
         )
+        yield Objection("attribute", message, f"export with asymmetric coordinates, {CHANGED}")
 
 
 def no_axes(unit: NodeUnit, target: Target) -> Objections:
@@ -114,25 +99,9 @@ ROUNDING = 1e-3
 """Tolerance of a coordinate in the image, in pixels."""
 
 
-CHECK = all_of(
-    rank(4, 4, fewer="", more=WIDER),
-    coordinates,
-    attribute_is("exclude_outside", 0),
-    attribute_is("antialias", 0, since=18),
-    attribute_is("keep_aspect_ratio_policy", "stretch", since=18),
-    no_axes,
-    extent,
-)
+CHECK = all_of(rank(4, 4, fewer="", more=WIDER), coordinates, PLAIN_RESIZE, no_axes, extent)
 
 ROWS = (
-    NnapiRow(
-        "Resize",
-        since=11,
-        level=lambda unit: 28 if unit.dtype(0) is DType.UINT8 else 29,
-        types=float32_or_uint8,
-        check=CHECK,
-        qdq=quantized(),
-        runtime=sampled_places,
-        takes_empty=True,
-    ),
-)
+    NnapiRow("Resize", since=11, level=lambda unit: 28 if unit.dtype(0) is DType.UINT8 else 29, types=float32_or_uint8,
+        check=CHECK, qdq=quantized(), runtime=sampled_places, takes_empty=True),
+)  # fmt: skip

@@ -8,34 +8,22 @@ from ortconv.ir.graph import Value
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED, no_operation, not_of_domains, type_name, version
-from ortconv.partition.nnapi import (
-    convolution,
-    elementwise,
-    matmul,
-    movement,
-    normalization,
-    pooling,
-    quantization,
-    resize,
-)
+from ortconv.partition.nnapi import convolution, elementwise, matmul, movement, normalization, pooling, resize
 from ortconv.partition.nnapi.checks import needs_level, static_shapes
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.nnapi.runtime import INTERNAL_UINT8, refusals
 from ortconv.partition.policy import Objection, Objections, Target
 
-FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, quantization, resize)
+FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, resize)
 
 ROWS: dict[str, NnapiRow] = {row.op: row for family in FAMILIES for row in family.ROWS}
 """The operators that NNAPI supports, by ONNX op type."""
 
 _FUSED = "use the operators that it was fused from, which NNAPI supports: convert --use-nnapi leaves them unfused"
-_STATICALLY = f"quantize statically, with QuantizeLinear and DequantizeLinear, {CHANGED}"
-_FIXED = "fix the shapes, so that it folds: convert --fix-dim"
 
 INSTEAD: dict[str, str] = {
-    "Erf": f"export GELU in its approximate form, by Tanh, {CHANGED}",
-    "Gelu": f"export GELU in its approximate form, by Tanh, {CHANGED}",
-    "LayerNormalization": "write it as ReduceMean, Sub, Mul, Add, Sqrt and Div",
+    **dict.fromkeys(("Erf", "Gelu"), f"export GELU in its approximate form, by Tanh, {CHANGED}"),
+    **dict.fromkeys(("LayerNormalization", "InstanceNormalization"), "write it as ReduceMean, Sub, Mul, Add, Sqrt and Div"),
     "SpaceToDepth": "write it as Slice and Concat",
     "HardSigmoid": "write it as Mul, Add, Max and Min",
     "HardSwish": "write it as Add of 3, Clip from 0 to 6, Mul by 1/6, and Mul",
@@ -44,7 +32,6 @@ INSTEAD: dict[str, str] = {
     "LogSoftmax": "write it as Softmax and Log",
     "Softplus": "write it as Exp, Add and Log",
     "ConvTranspose": f"train or export with Resize and Conv, {CHANGED}",
-    "InstanceNormalization": "write it as ReduceMean, Sub, Mul, Add, Sqrt and Div",
     "GroupNormalization": "write it as Reshape, ReduceMean, Sub, Mul, Add, Sqrt and Div",
     "Sum": "write it as Add nodes",
     "Mean": "write it as Add nodes and Mul",
@@ -53,22 +40,15 @@ INSTEAD: dict[str, str] = {
     "GlobalLpPool": "write it as Mul, ReduceMean, Mul and Sqrt",
     "ReduceL2": "write it as Mul, ReduceMean, Mul and Sqrt",
     "Expand": "leave it out where Add, Sub, Mul or Div read it, which broadcast",
-    "Shape": _FIXED,
-    "ConstantOfShape": _FIXED,
-    "Range": _FIXED,
+    **dict.fromkeys(("Shape", "ConstantOfShape", "Range"), "fix the shapes, so that it folds: convert --fix-dim"),
     "Where": "write masks as float32 factors and summands, by Mul and Add",
     "NonMaxSuppression": "end the model before it, and select boxes in the app",
     "Upsample": "export with opset 11 or newer, as Resize in asymmetric coordinates",
-    "DynamicQuantizeLinear": _STATICALLY,
-    "MatMulInteger": _STATICALLY,
-    "ConvInteger": _STATICALLY,
-    "com.microsoft:QuickGelu": _FUSED,
-    "com.microsoft:FusedConv": _FUSED,
-    "com.microsoft:FusedGemm": _FUSED,
-    "com.microsoft:FusedMatMul": _FUSED,
-    "com.microsoft:QLinearConcat": _FUSED,
-    "com.microsoft:QLinearSoftmax": _FUSED,
-}
+    **dict.fromkeys(("DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"),
+                    f"quantize statically, with QuantizeLinear and DequantizeLinear, {CHANGED}"),
+    **{f"com.microsoft:{op}": _FUSED
+       for op in ("QuickGelu", "FusedConv", "FusedGemm", "FusedMatMul", "QLinearConcat", "QLinearSoftmax")},
+}  # fmt: skip
 """Advice for operators that NNAPI does not support."""
 
 

@@ -45,9 +45,7 @@ def _empty_values(operands: Iterable[UnitOperand | None]) -> list[Value]:
 
 
 def _empty(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
-    """Objections to tensors without elements. NNAPI reads a dimension of 0 as unknown until an operation of the model writes the
-    tensor.
-    """
+    """Objections to tensors without elements: until an operation writes a tensor, NNAPI reads its dimension of 0 as unknown."""
     inputs = _empty_values(unit.inputs)
     if any(value.constant is not None for value in inputs) and unit.op != "Resize":
         yield Objection(RULE, "a constant has no elements: NNAPI has no such constants", "leave the node out")
