@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ortconv.report.sections import Section
+from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.compare.comparison import Comparison, Subject
@@ -36,7 +37,7 @@ def sections(reference: Subject, found: Sequence[Comparison], *, everything: boo
 
 def _layers(one: Comparison, layers: Sequence[ComparedLayer], everything: bool) -> Section:
     differing = [layer for layer in layers if not layer.same]
-    count = f"{len(layers)} values inside both graphs, {len(differing)} of them differ"
+    count = f"{counted(len(layers), 'value')} inside both graphs, {len(differing)} of them differ"
     rows = [_layer(layer) for layer in (layers if everything else differing)]
     header = ("value", "node", ">max abs", ">scaled", ">snr dB", ">allowed", "")
     return Section("Values inside", [count, *_findings(one, len(differing))], header, rows)

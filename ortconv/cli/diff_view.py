@@ -60,7 +60,7 @@ def _head(found: ModelDiff) -> Iterator[str]:
         yield ", ".join(_counted(kind, count) for kind, count in found.counts.items())
         yield f"{counted(found.nodes_in_both, 'node')} in both"
     if found.renamed:
-        yield f"{len(found.renamed)} values inside have another name only"
+        yield f"{counted(len(found.renamed), 'value')} inside with another name only"
 
 
 def _counted(kind: str, count: int) -> str:

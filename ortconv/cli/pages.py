@@ -53,7 +53,7 @@ def write_difference(html: Path, a: Path, b: Path, found: ModelDiff) -> None:
     head, *shown = sections(found, everything=True)
     text = story_page(
         f"{a.name} and {b.name}",
-        "no change" if found.equal else f"{len(found.changes)} changes",
+        "no change" if found.equal else counted(len(found.changes), "change"),
         (scenes[0], scenes[1]),
         [replace(head, title="What changed"), *shown, about(given_options())],
         kind="difference",

@@ -39,7 +39,7 @@ def command(model: Path, **_: Any) -> None:
         lambda: f"{click.style(printable(str(model)), bold=True)}: {report}",
     )
     if report.findings:
-        raise FormatError(f"{len(report.findings)} findings, the first: {report.findings[0]}", file=model)
+        raise FormatError(f"{counted(len(report.findings), 'finding')}, the first: {report.findings[0]}", file=model)
 
 
 def _verify_manifest(path: Path) -> None:

@@ -72,7 +72,8 @@ class Report:
     def __str__(self) -> str:
         return (
             f"format version {self.format_version}, {counted(self.nodes, 'node')} in {counted(self.graphs, 'graph')}, "
-            f"{self.initializers} constants of {self.weight_bytes} bytes, {len(self.findings)} findings, "
+            f"{counted(self.initializers, 'constant')} of {counted(self.weight_bytes, 'byte')}, "
+            f"{counted(len(self.findings), 'finding')}, "
             f"loads in onnxruntime {self.oldest_onnxruntime} and later{self.oldest_reason and f' ({self.oldest_reason})'}"
         )
 

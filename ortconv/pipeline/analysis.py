@@ -22,6 +22,7 @@ from ortconv.partition.profile import DeviceProfile
 from ortconv.pipeline.maximize_offload import Gain, hinted
 from ortconv.pipeline.stages import Offload, optimize
 from ortconv.public import public
+from ortconv.wording import counted
 
 REWRITABLE_LEVELS = ("basic", "aware")
 """The levels after which refused nodes can be rewritten for a target."""
@@ -56,7 +57,7 @@ class Analysis:
 
     def __repr__(self) -> str:
         p = self.partitioning
-        counts = f"{len(p.partitions)} partitions, {p.taken} of {p.total} nodes"
+        counts = f"{counted(len(p.partitions), 'partition')}, {p.taken} of {p.total} nodes"
         return f"<Analysis for {p.target.label} at level {self.level}: {counts}>"
 
     def advice(self) -> list[Merge]:

@@ -21,7 +21,7 @@ from ortconv.onnxio.external import components
 from ortconv.pipeline.arguments import arguments
 from ortconv.pipeline.config import STAMP
 from ortconv.public import public
-from ortconv.wording import NOT_INSTALLED, installed
+from ortconv.wording import NOT_INSTALLED, counted, installed
 
 if TYPE_CHECKING:
     from ortconv.pipeline.options import Options
@@ -200,7 +200,7 @@ class ManifestReport(Document):
     def __str__(self) -> str:
         made = f"{self.manifest.versions.get('ortconv', 'unknown')}, loads in onnxruntime {self.manifest.onnxruntime} and later"
         more = "".join(f"; {note}" for note in self.notes)
-        return f"{len(self.manifest.files)} files by ortconv {made}, {len(self.findings)} findings{more}"
+        return f"{counted(len(self.manifest.files), 'file')} by ortconv {made}, {counted(len(self.findings), 'finding')}{more}"
 
 
 @public

@@ -25,6 +25,7 @@ from ortconv.report.labels import (
     short,
     text_width,
 )
+from ortconv.wording import counted
 
 ACCELERATOR, CPU, MIXED, PLAIN, INPUT, OUTPUT, PORT = "accelerator", "cpu", "mixed", "plain", "input", "output", "port"
 """Kinds of boxes. A mixed box holds nodes of both sides; without a target all nodes are plain."""
@@ -172,7 +173,7 @@ class _Drawer:
         """A group of connected nodes that the CPU runs."""
         assert self.partitioning is not None
         rules = Counter(o.rule for n in nodes for o in self.partitioning.verdicts[n].objections)
-        label = f"CPU · {len(nodes)} nodes"
+        label = f"CPU · {counted(len(nodes), 'node')}"
         why = ", ".join(f"{rule} ×{count}" for rule, count in rules.most_common(3))
         title = "\n".join([label, f"operators: {operators(nodes, 99)}", f"why: {why}"])
         return Part(Box(CPU, (label, operators(nodes), why), title), tuple(nodes), self.folded(parts))
@@ -180,7 +181,7 @@ class _Drawer:
     def in_partition(self, index: int, nodes: Sequence[Node], parts: list[Part]) -> Part:
         """A partition, with its cost if there is an estimate."""
         assert self.partitioning is not None
-        label = f"{self.partitioning.target.provider.name} partition {index} · {len(nodes)} nodes"
+        label = f"{self.partitioning.target.provider.name} partition {index} · {counted(len(nodes), 'node')}"
         lines = [label, operators(nodes)]
         if self.estimate is not None:
             cost = self.estimate.partitions[index]
@@ -255,7 +256,7 @@ class _Drawer:
             verdicts = map(self.partitioning.verdicts.get, nodes)
             assigned = sum(verdict is not None and verdict.taken for verdict in verdicts)
             lines.append(f"{assigned} of {len(nodes)} nodes on {self.partitioning.target.provider.name}")
-        title = "\n".join([label, f"{len(nodes)} nodes", f"operators: {operators(nodes, 99)}"])
+        title = "\n".join([label, counted(len(nodes), "node"), f"operators: {operators(nodes, 99)}"])
         return Part(Box(kind, tuple(lines), title), nodes, inner)
 
 

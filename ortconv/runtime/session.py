@@ -23,7 +23,7 @@ from ortconv.models import ModelSource, load
 from ortconv.public import public
 from ortconv.runtime.backend import Backend, Closeable, Profiled, Program, Region, TimedStep, reference_of, resolve
 from ortconv.runtime.placement import last_uses, place, split
-from ortconv.wording import listed
+from ortconv.wording import counted, listed
 
 MOST_THREADS = 1024
 
@@ -140,7 +140,7 @@ class Session:
                 events.extend(steps)
                 return results
             results = program.run(inputs)
-            what = f"{len(region.nodes)} nodes from {region.nodes[0].label}"
+            what = f"{counted(len(region.nodes), 'node')} from {region.nodes[0].label}"
             events.append(TimedStep(what, "region", name, start, time.perf_counter() - start))
             return results
 
@@ -223,7 +223,7 @@ class _Sequence:
             try:
                 results = run(program, [values[v] for v in region.inputs])
             except MemoryError as error:
-                what = f"{len(region.nodes)} nodes from {region.nodes[0].label}"
+                what = f"{counted(len(region.nodes), 'node')} from {region.nodes[0].label}"
                 raise BackendError(f"{what} need more memory than there is", backend=name, hint=SMALLER) from error
             values.update(zip(region.outputs, results, strict=True))
             for value in dead:

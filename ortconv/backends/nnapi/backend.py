@@ -32,6 +32,7 @@ from ortconv.nnapi.timing import mark
 from ortconv.partition import Target
 from ortconv.partition.policy import DEFAULT_STOP_OPS
 from ortconv.runtime.backend import Claim, Program, Region
+from ortconv.wording import counted
 
 FLAGS = {"USE_FP16": "fp16", "USE_NCHW": "nchw", "CPU_DISABLED": "cpu_disabled", "CPU_ONLY": "cpu_only"}
 """Flags of ONNX Runtime's execution provider, and the options that they set."""
@@ -136,7 +137,9 @@ class Nnapi:
             with self._phone():
                 return NnapiProgram(lowered, self._compiled(lowered), region, self.options.burst)
         except NnapiError as error:
-            what = f"the partition of {len(region.nodes)} nodes from {region.nodes[0].label} does not compile"
+            what = (
+                f"the partition of {counted(len(region.nodes), 'node')} from {region.nodes[0].label} does not compile"
+            )
             raise BackendError(f"{what}: {error}", backend=self.name) from error
 
     def lower(self, region: Region) -> Lowered:
