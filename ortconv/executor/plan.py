@@ -160,10 +160,9 @@ class Plan:
         if results is not None:
             return results
         known = self._remembered.get(shapes)
-        if known is not None and events is None:
-            results = self._record(shapes, inputs, *known)
-            if results is not None:
-                return results
+        results = self._record(shapes, inputs, *known) if known is not None and events is None else None
+        if results is not None:
+            return results
         initial, steps = known or (self._initial, self.steps)
         slots = initial.copy()
         for slot, value in zip(self._inputs, inputs, strict=True):
@@ -239,6 +238,7 @@ class Plan:
             results = [slots[i] for i in step[2]] if index in self._following else []
             if results and all(isinstance(r, np.ndarray) and r.nbytes <= _LARGEST_REMEMBERED for r in results):
                 for slot, array in zip(step[2], results, strict=True):
+                    array.setflags(write=False)
                     initial[slot] = array
             else:
                 steps.append(step)

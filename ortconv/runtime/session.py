@@ -318,13 +318,12 @@ def _default(value: Value) -> Any:
 
 
 def _result(value: Any, fed: list[Any]) -> Any:
-    """An output as an array of its own: never a view of a weight, of an input, or of the memory of another output."""
+    """An output as arrays of its own: never a view of a weight, of an input, or of the memory of another output."""
     if value is None or isinstance(value, (list, dict)):
-        return value
+        return [_result(v, [v]) for v in value] if isinstance(value, list) else value
     array = np.asarray(value)
-    if not array.flags.writeable or array.base is not None or any(array is f for f in fed):
-        return array.copy()
-    return array
+    is_own = array.flags.writeable and array.base is None and not any(array is f for f in fed)
+    return array if is_own else array.copy()
 
 
 def _node_arg(value: Value) -> NodeArg:
