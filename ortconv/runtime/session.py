@@ -18,7 +18,7 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.schema import draws
 from ortconv.ir.tensor import dense
-from ortconv.ir.types import DType, TensorType
+from ortconv.ir.types import DType, TensorType, restored
 from ortconv.models import ModelSource, load
 from ortconv.public import public
 from ortconv.runtime.backend import Backend, Closeable, Profiled, Program, Region, TimedStep, reference_of, resolve
@@ -262,7 +262,7 @@ def check_feed(value: Value, fed: Any) -> Any:
     """The value fed to an input, as an array if the input is a tensor. Raises UsageError if type or shape do not fit."""
     if not isinstance(value.type, TensorType):
         return fed
-    array = np.asarray(fed)
+    array = restored(np.asarray(fed), value.dtype)
     dtype = check_type(value, array.dtype, array.shape)
     return array.astype(object) if dtype is DType.STRING and array.dtype != object else array
 
