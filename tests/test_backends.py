@@ -19,6 +19,7 @@ import pytest
 
 from ortconv.backends.onnxruntime_cpu import ModelFile, OnnxRuntime
 from ortconv.errors import BackendError, UsageError
+from ortconv.ir.types import DType
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime import backend
 from ortconv.runtime.session import Session
@@ -116,6 +117,32 @@ def test_onnxruntime_objects_to_what_it_has_no_kernel_for(body: str, reason: str
     text = f"<ir_version: 10, opset_import: [{opsets}]> g (float[2,2] x) => (y) {{ {body} }}"
     graph = from_proto(onnx.parser.parse_model(text)).graph
     assert [r for node in graph for r in OnnxRuntime().objections(node)] == ([reason] if reason else [])
+
+
+def test_onnxruntime_runs_the_function_of_a_deprecated_operator() -> None:
+    text = '<ir_version: 8, opset_import: ["": 18]> g (float[1,2,3] x, float[2] s) => (y) {'
+    graph = from_proto(onnx.parser.parse_model(text + " y = GroupNormalization<num_groups=2>(x, s, s) }")).graph
+    assert not [reason for node in graph for reason in OnnxRuntime().objections(node)]
+
+
+@pytest.mark.parametrize("dtype", [DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT8E5M2FNUZ])
+def test_onnxruntime_reads_and_returns_types_that_numpy_lacks(dtype: DType) -> None:
+    text = f'<ir_version: 9, opset_import: ["": 19]> g ({dtype.name.lower()}[n] x) => ({dtype.name.lower()}[n] y, float[n] z) {{'
+    session = Session(from_proto(onnx.parser.parse_model(text + " y = Identity(x) z = Cast<to=1>(x) }")), "onnxruntime")
+    for size in (3, 0):
+        x = np.arange(size).astype(dtype.numpy)
+        y, z = session.run(None, {"x": x})
+        assert y.dtype == x.dtype
+        np.testing.assert_array_equal(y, x)
+        np.testing.assert_array_equal(z, np.arange(size))
+
+
+def test_onnxruntime_returns_one_value_twice(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y, float[2] y) { y = Neg(x) }'
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    for result in Session(path, "onnxruntime").run(None, {"x": np.float32([1, 2])}):
+        np.testing.assert_array_equal(result, [-1, -2])
 
 
 def test_a_node_that_onnxruntime_has_no_kernel_for_falls_to_the_next_backend() -> None:

@@ -12,7 +12,9 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
+from ctypes import string_at
 from functools import cache, partial
+from math import prod
 from pathlib import Path
 from threading import Event, Timer
 from typing import Any, NamedTuple
@@ -22,6 +24,7 @@ from ortconv.files import is_draft, temporary_folder
 from ortconv.ir.graph import Node
 from ortconv.ir.schema import Schema, overwritten_inputs, schema_of
 from ortconv.ir.types import DType
+from ortconv.ortformat.functions import has_body
 from ortconv.process import disable_telemetry, drop_mappings, private_mappings, repeatedly
 from ortconv.runtime.backend import Program, Region, TimedStep
 from ortconv.runtime.deadline import TimeLimitError, seconds_left
@@ -69,7 +72,7 @@ class OnnxRuntime:
         """Objections to operators without a kernel. All other problems are reported when a session is created."""
         for sub in (node, *(n for g in node.subgraphs for n in g.walk())):
             reason = _objection(sub)
-            if reason is not None:
+            if reason is not None and not has_body(sub):
                 yield reason
 
     def compile(self, region: Region) -> Program:
@@ -79,7 +82,7 @@ class OnnxRuntime:
 def _objection(node: Node) -> str | None:
     """The reason why no kernel supports the node. Domains unknown to onnxruntime are left to custom operator libraries."""
     schema = schema_of(node)
-    if schema is None or schema.has_function or node.domain not in _domains():
+    if schema is None or node.domain not in _domains():
         return None
     name = f"{node.domain + ':' if node.domain else ''}{node.op} version {schema.since}"
     kernels = _kernels().get((node.domain, node.op), ())
@@ -144,25 +147,29 @@ class ModelFile:
         external: Collection[Path] = (),
     ) -> None:  # fmt: skip
         self._name = _name(str(file), default)
-        self._session = _session(str(file), custom_op_library, default=default, entries=entries)
+        self._call = _runner(_session(str(file), custom_op_library, default=default, entries=entries))
         self._mappings = private_mappings(external) if external else []
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """All outputs, in the order of the file."""
         frugal = repeatedly(partial(drop_mappings, self._mappings)) if self._mappings else nullcontext()
         with frugal, risky(f"onnxruntime running {self._name}"):
-            return _run(self._session, None, feeds)
+            return _run(self._call, None, feeds)
 
 
 class _Program:
     def __init__(self, region: Region, default: bool) -> None:
         self._region, self._default = region, default
-        self._outputs = [v.name for v in region.outputs]
         self._has_run = False
         self._overwrites = any(map(overwritten_inputs, region.nodes))
         self._session = self._made()
         known = {i.name for i in (*self._session.get_inputs(), *self._session.get_overridable_initializers())}
         self._inputs = [v.name if v.name in known else None for v in region.inputs]
+        self._outputs = [v.name for v in region.outputs]
+        if region.file is not None:  # it may return one value twice, which in the graph has two names
+            names = (output.name for output in self._session.get_outputs())
+            self._outputs = [n for n, v in zip(names, region.graph.outputs, strict=True) if v.producer is not None]
+        self._call = _runner(self._session)
 
     def _made(self, profile: str | None = None) -> Any:
         region = self._region
@@ -177,9 +184,9 @@ class _Program:
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         if self._has_run:  # crashes happen in the first run, and the protection would add to the time of each run
-            return self._run(self._session, inputs)
+            return self._run(self._call, inputs)
         with risky(f"onnxruntime running {self._name}"):
-            results = self._run(self._session, inputs)
+            results = self._run(self._call, inputs)
         self._has_run = True
         return results
 
@@ -187,22 +194,63 @@ class _Program:
         """Like `run`, with the steps; it uses a separate session that has run once before."""
         with temporary_folder() as folder:
             session = self._made(f"{folder}/run")
-            self._run(session, inputs)
+            call = _runner(session)
+            self._run(call, inputs)
             start = time.perf_counter()
-            results = self._run(session, inputs)
+            results = self._run(call, inputs)
             events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
         return results, list(_events(events, start))
 
-    def _run(self, session: Any, inputs: Sequence[Any]) -> list[Any]:
+    def _run(self, call: _Call, inputs: Sequence[Any]) -> list[Any]:
         feeds = {name: value for name, value in zip(self._inputs, inputs, strict=True) if name is not None}
-        return _run(session, self._outputs, deepcopy(feeds) if self._overwrites else feeds)
+        return _run(call, self._outputs, deepcopy(feeds) if self._overwrites else feeds)
 
 
-def _run(session: Any, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+_Call = Callable[[Sequence[str] | None, Mapping[str, Any], Any], Sequence[Any]]
+"""What runs a session: names of outputs, inputs, run options."""
+
+BYTES = {f"tensor({t.name.lower()})": t for t in DType if t is DType.BFLOAT16 or t.name.startswith("FLOAT8")}
+"""Types that numpy does not have. onnxruntime takes and returns their bytes."""
+
+
+def _runner(session: Any) -> _Call:
+    """The method `run` of a session, also for inputs and outputs of these types."""
+    if any(arg.type in BYTES for arg in (*session.get_inputs(), *session.get_outputs())):
+        return partial(_run_on_bytes, session)
+    run: _Call = session.run
+    return run
+
+
+def _run_on_bytes(session: Any, names: Sequence[str] | None, feeds: Mapping[str, Any], options: Any) -> list[Any]:
+    values = {name: _value(fed) for name, fed in feeds.items()}
+    return [_array(result) for result in session.run_with_ort_values(names, values, options)]
+
+
+def _value(array: Any) -> Any:
+    """An OrtValue with these elements."""
+    make = runtime().OrtValue
+    dtype = DType.of(array.dtype)
+    if dtype in BYTES.values():
+        return make.ortvalue_from_numpy_with_onnx_type(array.view(f"u{dtype.bits // 8}"), int(dtype))
+    return make.ortvalue_from_numpy(array)
+
+
+def _array(value: Any) -> Any:
+    dtype = BYTES.get(value.data_type())
+    if dtype is None:
+        return value.numpy()
+    import numpy as np
+
+    shape = tuple(value.shape())
+    size = prod(shape) * dtype.numpy.itemsize
+    return np.frombuffer(string_at(value.data_ptr(), size) if size else b"", dtype.numpy).reshape(shape)
+
+
+def _run(call: _Call, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
     options = runtime().RunOptions()
     try:
         with ending_in_time(partial(setattr, options, "terminate", True)):
-            results = session.run(names, feeds, options)
+            results = call(names, feeds, options)
     except TimeLimitError:
         raise
     except Exception as error:

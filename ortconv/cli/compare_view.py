@@ -10,7 +10,7 @@ from ortconv.report.sections import Section
 from ortconv.wording import counted
 
 if TYPE_CHECKING:
-    from ortconv.compare.comparison import Comparison, Subject
+    from ortconv.compare.comparison import Comparison, Output, Subject
     from ortconv.compare.layers import ComparedLayer
     from ortconv.compare.measure import Measure
 
@@ -28,11 +28,16 @@ def sections(reference: Subject, found: Sequence[Comparison], *, everything: boo
     for one in found:
         verdict = "the same" if one.same else "different"
         title = f"{one.subject.label} on {', '.join(one.subject.backends)}: {verdict}"
-        rows = [(o.name, _type(o.found), *_numbers(o.found, o.limit), _verdict(o.same, o.found)) for o in one.outputs]
+        rows = [(o.name, _type(o.found), *_numbers(o.found, o.limit), _remark(o)) for o in one.outputs]
         shown.append(Section(title, header=("output", "type", *NUMBERS, ""), rows=rows, is_good=one.same))
         if one.layers is not None:
             shown.append(_layers(one, one.layers, everything))
     return shown
+
+
+def _remark(output: Output) -> str:
+    is_random = output.is_random and not output.found.within(output.limit)
+    return "random numbers" if is_random and output.same else _verdict(output.same, output.found)
 
 
 def _layers(one: Comparison, layers: Sequence[ComparedLayer], everything: bool) -> Section:

@@ -78,8 +78,10 @@ def read_expected(path: Path, outputs: Sequence[Value]) -> dict[str, Any]:
         return _data_set(path, "output", outputs)
     if path.suffix.lower() == ".npz":
         from ortconv.compare.arrays import read_npz
+        from ortconv.ir.types import restored
 
-        return read_npz(path)
+        types = {v.name: v.dtype for v in outputs}
+        return {name: restored(array, types.get(name)) for name, array in read_npz(path).items()}
     if len(outputs) != 1:
         raise UsageError(f"the model has {len(outputs)} outputs", file=path, hint="give them by name, as .npz")
     return {outputs[0].name: read_array(path, outputs[0])}
@@ -96,12 +98,14 @@ def read_array(path: Path, value: Value, check: ArrayCheck | None = None) -> Any
         hint = "give .npy, .pb, or an image such as .png, .jpg, .bmp or .ppm"
         raise UsageError(f"cannot read arrays from '{path.suffix}' files", file=path, hint=hint)
     from ortconv.compare.arrays import read_npy
+    from ortconv.ir.types import restored
 
-    return read_npy(path, value.name, check)
+    return restored(read_npy(path, value.name, check), value.dtype)
 
 
 def _checking(values: Sequence[Value]) -> ArrayCheck:
     """A function that checks the type and shape of arrays for these inputs before their data is read."""
+    from ortconv.ir.types import restored_type
     from ortconv.runtime.session import check_type
 
     known = {v.name: v for v in values}
@@ -111,7 +115,7 @@ def _checking(values: Sequence[Value]) -> ArrayCheck:
             from ortconv.compare.feeds import stated
 
             raise UsageError(f"there is no input '{name}'", hint=stated(values))
-        check_type(known[name], dtype, shape)
+        check_type(known[name], restored_type(dtype, known[name].dtype), shape)
 
     return check
 

@@ -51,13 +51,22 @@ def read_npy(path: Path, name: str, check: ArrayCheck | None = None) -> Array:
 
 
 def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write arrays as .npz; strings as fixed-width text."""
+    """Write arrays as .npz; strings as fixed-width text, and elements of types that numpy lacks as their bytes."""
     lists = [name for name, a in arrays.items() if a is None or isinstance(a, list | dict)]
     if lists:
         raise UsageError(f"'{lists[0]}' is not a tensor, and .npz files hold nothing else", file=path)
-    plain = {name: (a.astype(str) if np.asarray(a).dtype.kind == "O" else np.asarray(a)) for name, a in arrays.items()}
+    import numpy as np
+
+    plain = {name: _plain(np.asarray(a)) for name, a in arrays.items()}
     with replacing(path) as draft, created(draft) as file:
         np.savez(file, **plain)  # type: ignore[arg-type]
+
+
+def _plain(array: Array) -> Array:
+    type = array.dtype
+    if type.kind == "O":
+        return array.astype(str)
+    return array if type.isbuiltin != 2 else array.view(f"V{type.itemsize}")
 
 
 def check_room(count: int, what: str) -> None:

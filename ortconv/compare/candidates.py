@@ -12,6 +12,9 @@ from ortconv.errors import BackendError, UnsupportedError
 from ortconv.ir.graph import Graph
 from ortconv.runtime.session import Session
 
+DRAWS = 4
+"""Number of sets of inputs if all sizes are known: elements may be refused, such as two that add up to a divisor of 0."""
+
 MEMORY = Budget().bytes
 """Limit on the bytes that the values of a run may occupy if the sizes are generated."""
 
@@ -52,8 +55,8 @@ def accepted(
 def candidates(
     graph: Graph, seed: int = 0, arrays: Mapping[str, Any] | None = None, draws: Mapping[str, Draw] | None = None
 ) -> Iterator[Feeds]:
-    """Feeds for the required inputs, one set for each initial size of the free dimensions; only one if all sizes are
-    known.
+    """Feeds for the required inputs, one set for each initial size of the free dimensions; DRAWS if none is free and all
+    inputs are generated.
 
     Free dimensions get the sizes that the graph implies; leading dimensions that are free are a batch of 1. The same
     seed gives the same feeds. `arrays` are fed unchanged. Raises UnsupportedError if all sizes need more than MEMORY.
@@ -64,7 +67,8 @@ def candidates(
     for sizes, needed in sizes_to_try(problem, batch=1):
         needs.append(needed)
         if needed <= MEMORY:
-            yield {**arrays, **make(problem, sizes, seed, draws)}
+            for other in range(seed, seed + (1 if problem.free or arrays else DRAWS)):
+                yield {**arrays, **make(problem, sizes, other, draws)}
     if not (arrays or draws):
         from ortconv.compare.size_search import searched
 

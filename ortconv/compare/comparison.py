@@ -11,6 +11,7 @@ from ortconv.compare.candidates import candidates
 from ortconv.compare.feeds import Draw, Feeds
 from ortconv.compare.layers import ComparedLayer, Loss, compare_layers, largest_loss
 from ortconv.compare.measure import Measure, measure
+from ortconv.compare.reference import random_outputs
 from ortconv.compare.tolerance import limit
 from ortconv.errors import BackendError, OrtconvError, UsageError
 from ortconv.ir.graph import Graph, Node
@@ -49,15 +50,16 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """An output of two models."""
+    """An output of two models. If it `is_random`, only its type and shape have to be the same."""
 
     name: str
     found: Measure
     limit: float
+    is_random: bool = False
 
     @property
     def same(self) -> bool:
-        return self.found.within(self.limit)
+        return self.found.within(self.limit) or (self.is_random and self.found.mismatch is None)
 
 
 @dataclass
@@ -127,11 +129,12 @@ def compare(
     sessions = [s.session(custom_op_library) for s in subjects]
     feeds, results = _run_all(sessions, subjects, candidates(reference.model.graph, seed, arrays, draws))
     outputs = reference.model.graph.outputs
-    dtypes = [v.dtype for v in outputs]
+    dtypes, random = [v.dtype for v in outputs], random_outputs(reference.model.graph)
     found = []
     for other, got in zip(subjects[1:], results[1:], strict=True):
         allowed = max(limit(s.model.graph, dtypes) for s in (reference, other))
-        each = [Output(v.name, measure(a, b), allowed) for v, a, b in zip(outputs, results[0], got, strict=True)]
+        measured = map(measure, results[0], got)
+        each = [Output(v.name, m, allowed, k in random) for k, (v, m) in enumerate(zip(outputs, measured, strict=True))]
         found.append(Comparison(other, each))
         if layers:
             _look_inside(reference, found[-1], feeds, custom_op_library)

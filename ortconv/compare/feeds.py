@@ -22,7 +22,7 @@ from ortconv.errors import UnsupportedError, UsageError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import Dim, DType, MapType, SequenceType, TensorType
+from ortconv.ir.types import Dim, DType, MapType, SequenceType, TensorType, restored
 
 Outputs = list[Any]
 """The outputs of a model, in its order."""
@@ -359,4 +359,4 @@ def from_arrays(graph: Graph, arrays: Mapping[str, Any], others: Collection[str]
     if unknown or missing:
         what = f"there is no input '{unknown[0]}'" if unknown else f"input '{missing[0]}' is missing"
         raise UsageError(what, hint=stated(graph.inputs))
-    return dict(arrays)
+    return {name: restored(a, names[name].dtype) if isinstance(a, np.ndarray) else a for name, a in arrays.items()}

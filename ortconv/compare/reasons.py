@@ -35,7 +35,7 @@ from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.runtime.deadline import within
+from ortconv.runtime.deadline import TimeLimitError, within
 from ortconv.runtime.session import Session
 
 
@@ -61,6 +61,8 @@ class Reasons:
         self._changed: dict[tuple[str, int], Outputs | None] = {}
         self.unstable: set[int] = set()
         """Indices of outputs accepted because rounding alone moves the source's own outputs as far."""
+        self.lacks_time = False
+        """True if there was no time for all runs under rounding errors that could have explained a deviation."""
 
     def explain(self, found: Deviation) -> bool:
         """True if a deviation is no fault of the result."""
@@ -233,11 +235,14 @@ class Reasons:
     def _perturbed(self, found: Deviation) -> Iterator[Any]:
         """Up to MOST_RUNS outputs under rounding errors, computed when they are needed. The first failure ends the iteration."""
         made = self._perturbed_runs.setdefault(found.i, [])
-        with suppress(OrtconvError):
-            for n in range(MOST_RUNS):
-                if n == len(made):
+        for n in range(MOST_RUNS):
+            if n == len(made):
+                try:
                     made.append(self._run_perturbed(found.i, n))
-                yield made[n][found.k]
+                except OrtconvError as error:
+                    self.lacks_time |= isinstance(error, TimeLimitError)
+                    return
+            yield made[n][found.k]
 
     def _left_open(self, found: Deviation) -> Array:
         """The errors of an output's elements that the model permits: infinite if they depend on an undefined result, the distance

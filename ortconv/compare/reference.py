@@ -20,6 +20,8 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.schema import draws
 
+LACKS_TIME = "there was no time to measure if rounding moves the source as far: --validate-budget gives more"
+
 
 class Reference(SourceRuns):
     """The outputs of a source model, against which results are judged."""
@@ -98,6 +100,7 @@ class Reference(SourceRuns):
         own = self.own_difference(found.i, found.k) if found.engine == "onnxruntime" else None
         beside = "" if own is None else f"; onnxruntime's own result differs by {own.mismatch or f'{own.scaled:.3g}'}"
         what = f"the source's on {found.engine}, {self.trials[found.i].what}"
+        hint = f"{LACKS_TIME}; {hint}" if self._reasons.lacks_time else hint
         return MismatchError(
             f"{where}output '{self.names[found.k]}' differs from {what}: {text}, allowed {found.tolerance.limit:.1e}{beside}",
             hint=hint,

@@ -67,6 +67,7 @@ class Constants:
             return False
         for value, array in zip(node.outputs, results, strict=False):
             if value is not None:
+                array.setflags(write=False)
                 self._arrays[value] = array
                 self._folded[value] = node, bind
         return True

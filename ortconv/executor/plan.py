@@ -160,10 +160,9 @@ class Plan:
         if results is not None:
             return results
         known = self._remembered.get(shapes)
-        if known is not None and events is None:
-            results = self._record(shapes, inputs, *known)
-            if results is not None:
-                return results
+        results = self._record(shapes, inputs, *known) if known is not None and events is None else None
+        if results is not None:
+            return results
         initial, steps = known or (self._initial, self.steps)
         slots = initial.copy()
         for slot, value in zip(self._inputs, inputs, strict=True):
@@ -241,8 +240,10 @@ class Plan:
         initial, steps = self._initial.copy(), []
         for index, step in enumerate(self.steps):
             results = [slots[i] for i in step[2]] if index in self._following else []
-            if results and all(isinstance(r, np.ndarray) and r.nbytes <= _LARGEST_REMEMBERED for r in results):
-                for slot, array in zip(step[2], results, strict=True):
+            arrays = [r for r in results if isinstance(r, np.ndarray) and r.nbytes <= _LARGEST_REMEMBERED]
+            if arrays and len(arrays) == len(results):
+                for slot, array in zip(step[2], arrays, strict=True):
+                    array.setflags(write=False)
                     initial[slot] = array
             else:
                 steps.append(step)

@@ -38,8 +38,6 @@ class Schema(NamedTuple):
     outputs: tuple[Formal, ...]
     type_parameters: frozenset[str]
     defaults: dict[str, Attribute]
-    has_function: bool
-    """True if ONNX defines the operator by a function body."""
     attributes: Mapping[str, str] = MappingProxyType({})
     """Attribute types by attribute name, in the notation of AttributeProto.AttributeType."""
     required: frozenset[str] = frozenset()
@@ -180,7 +178,6 @@ def _onnx_schema(domain: str, op: str, opset: int) -> Schema | None:
         tuple(map(_formal, found.outputs)),
         frozenset(t.type_param_str for t in found.type_constraints),
         _defaults(found.attributes),
-        has_function=bool(found.has_function or found.has_context_dependent_function),
         attributes={name: declared.type.name for name, declared in found.attributes.items()},
         required=frozenset(name for name, declared in found.attributes.items() if declared.required),
         allowed={t.type_param_str: frozenset(t.allowed_type_strs) for t in found.type_constraints},
@@ -245,7 +242,6 @@ def _table_schema(domain: str, op: str, since: int) -> Schema:
         tuple(Formal(*p) for p in row["outputs"]),
         frozenset(row["types"]),
         {name: _attribute(value, kind) for name, (kind, value) in row["defaults"].items()},
-        has_function=False,
         attributes=row["attributes"],
         required=frozenset(row["required"]),
         allowed={name: frozenset(types) for name, types in row["types"].items()},

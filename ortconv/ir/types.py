@@ -113,6 +113,20 @@ def _numpy_dtype(dtype: DType) -> np.dtype[Any]:
     return found
 
 
+def restored(array: np.ndarray[Any, Any], wanted: DType | None) -> np.ndarray[Any, Any]:
+    """The array, of the type `wanted` if its own is only bytes that may be one."""
+    type = restored_type(array.dtype, wanted)
+    return array if type is array.dtype else array.view(type)
+
+
+def restored_type(given: np.dtype[Any], wanted: DType | None) -> np.dtype[Any]:
+    """The numpy type of `wanted` for bytes of its size, if numpy lacks it, else `given`. Numpy's files do not name such types."""
+    if given.type is not np.void or given.names is not None or wanted is None:
+        return given
+    type = wanted.numpy
+    return type if type.isbuiltin != 1 and type.itemsize == given.itemsize else given
+
+
 @cache
 def _dtype_names() -> dict[str, DType]:
     return {name: dtype for dtype, name in _NUMPY_NAMES.items()}

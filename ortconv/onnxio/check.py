@@ -10,6 +10,7 @@ from ortconv.ir.schema import plain_domain
 from ortconv.ir.types import DType
 from ortconv.onnxio.build import check_text
 from ortconv.onnxio.messages import graphs, made_by_constants, subgraphs
+from ortconv.onnxio.shield import MARK
 from ortconv.onnxlib import (
     IR_VERSION,
     GraphProto,
@@ -134,8 +135,15 @@ def _check_declared(graph: GraphProto, inferred: GraphProto, declared: Mapping[s
             )
 
 
+_OF_ELEMENTS = ("ConcatFromSequence", "SequenceAt", "SequenceMap")
+"""Operators that read the elements of a sequence, whose shapes onnxruntime does not infer."""
+
+
 def _undeclare(graph: GraphProto) -> dict[tuple[str, str], NodeProto]:
-    """Remove the declared types of node outputs, and name the nodes without a name. Return all nodes by (operator, name)."""
+    """Remove the declared types of node outputs, and name the nodes without a name. Return all nodes by (operator, name).
+
+    Nodes that read elements of sequences are hidden: otherwise onnx would find faults in shapes that onnxruntime does not know.
+    """
     nodes = {}
     del graph.value_info[:]
     for output in graph.output:
@@ -143,6 +151,8 @@ def _undeclare(graph: GraphProto) -> dict[tuple[str, str], NodeProto]:
     for node in graph.node:
         node.name = node.name or next(filter(None, node.output), "?")
         nodes[node.op_type, node.name] = node
+        if node.op_type in _OF_ELEMENTS:
+            node.op_type = MARK + node.op_type
         for sub in subgraphs(node):
             nodes |= _undeclare(sub)
     return nodes

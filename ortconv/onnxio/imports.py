@@ -100,13 +100,19 @@ def _move_shapes(nodes: list[NodeProto], graph: GraphProto) -> None:
 
 
 def import_used(proto: ModelProto, message: bytes, warn: Callable[[str], None]) -> None:
-    """Import operator sets of KNOWN that nodes use and the model does not import. `message` is the serialized model."""
+    """Import operator sets of KNOWN that nodes use and the model does not import. `message` is the serialized model.
+
+    ONNX's own set is imported by both of its names if one of them is written out: shape inference takes them for two.
+    """
     imported = {plain_domain(entry.domain) for entry in proto.opset_import}
     missing = [d for d in KNOWN if d not in imported and (not d or d.encode() in message)]
     for domain, ops in _used(proto.graph, missing).items() if missing else ():
         version = _version_with(domain, ops)
         proto.opset_import.add(domain=domain, version=version)
         warn(f"the model uses operators of {domain or 'ai.onnx'} without importing it: version {version} is imported")
+    own = [entry for entry in proto.opset_import if plain_domain(entry.domain) == ""]
+    if len(own) == 1 and b"ai.onnx" in message:
+        proto.opset_import.add(domain="" if own[0].domain else "ai.onnx", version=own[0].version)
 
 
 def _version_with(domain: str, ops: Iterable[str]) -> int:

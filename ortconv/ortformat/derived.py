@@ -38,7 +38,7 @@ def resolved_schema(node: Node) -> Schema:
         return found
     inputs = tuple(Formal(f"Input{i}", "", "single") for i in range(len(node.inputs)))
     outputs = tuple(Formal(f"Output{i}", "", "single") for i in range(len(node.outputs)))
-    return Schema(node.domain, node.op, 1, inputs, outputs, frozenset(), {}, has_function=False)
+    return Schema(node.domain, node.op, 1, inputs, outputs, frozenset(), {})
 
 
 def stored_type(value: Value, type: TensorType) -> TensorType:

@@ -18,7 +18,7 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.schema import draws
 from ortconv.ir.tensor import Array, RuntimeValue, dense
-from ortconv.ir.types import DType, TensorType
+from ortconv.ir.types import DType, TensorType, restored
 from ortconv.models import ModelSource, load
 from ortconv.public import public
 from ortconv.runtime.backend import Backend, Closeable, Profiled, Program, Region, TimedStep, reference_of, resolve
@@ -262,7 +262,7 @@ def check_feed(value: Value, fed: RuntimeValue) -> RuntimeValue:
     """The value fed to an input, as an array if the input is a tensor. Raises UsageError if type or shape do not fit."""
     if not isinstance(value.type, TensorType):
         return fed
-    array = np.asarray(fed)
+    array = restored(np.asarray(fed), value.dtype)
     dtype = check_type(value, array.dtype, array.shape)
     return array.astype(object) if dtype is DType.STRING and array.dtype != object else array
 
@@ -318,13 +318,12 @@ def _default(value: Value) -> Array:
 
 
 def _result(value: RuntimeValue, fed: list[RuntimeValue]) -> RuntimeValue:
-    """An output as an array of its own: never a view of a weight, of an input, or of the memory of another output."""
+    """An output as arrays of its own: never a view of a weight, of an input, or of the memory of another output."""
     if value is None or isinstance(value, (list, dict)):
-        return value
+        return [_result(v, [v]) for v in value] if isinstance(value, list) else value
     array = np.asarray(value)
-    if not array.flags.writeable or array.base is not None or any(array is f for f in fed):
-        return array.copy()
-    return array
+    is_own = array.flags.writeable and array.base is None and not any(array is f for f in fed)
+    return array if is_own else array.copy()
 
 
 def _node_arg(value: Value) -> NodeArg:

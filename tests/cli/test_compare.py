@@ -44,6 +44,14 @@ def test_formats_and_backends(sample: Path, level: str, tmp_path: Path, printed:
     assert all(m["same"] and m["first_divergence"] is None and m["layers"] for m in found["models"])
 
 
+def test_random_numbers_differ_between_backends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[4] y, float[k] z) {'
+    text += " y = RandomNormalLike<seed=1.0>(x) i = Cast<to=9>(x) z = Compress(y, i) }"
+    path = write(tmp_path / "m.onnx", text)
+    assert main(["compare", f"{path}@numpy", f"{path}@onnxruntime"]) == 0
+    assert capsys.readouterr().out.count("random numbers") == 2
+
+
 def test_the_same_inputs_give_the_same_numbers(samples: Path, tmp_path: Path, printed: Printed) -> None:
     model = samples / "mobilenet_v2_small.onnx"
     ort = tmp_path / "m.ort"

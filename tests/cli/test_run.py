@@ -17,9 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
+import ortconv
 from ortconv.cli import images, main
 from ortconv.compare.candidates import first_run
 from ortconv.errors import FormatError
+from ortconv.ir.types import DType
 from ortconv.runtime.session import Session
 from tests import text_models, unoptimized
 from tests.cli.conftest import Printed
@@ -150,6 +152,22 @@ def test_npz_and_single_files(net: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert mixed["made_up"] == ["i"]
     assert "input 'i' is missing" in refused(capsys, net, *single[:2])
     assert "2 inputs: x, i" in refused(capsys, net, "--inputs", tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize("type", ["bfloat16", "float8e5m2", "int4"])
+def test_files_of_types_that_numpy_lacks(type: str, tmp_path: Path, printed: Printed) -> None:
+    dtype, given, out = DType[type.upper()], tmp_path / "x.npz", tmp_path / "y.npz"
+    nodes = f"z = Cast<to=1>(x) y = Cast<to={dtype}>(z)"
+    path = model(tmp_path, f"g ({type}[2,3] x) => ({type}[2,3] y, float[2,3] z) {{ {nodes} }}", 21)
+    x = np.asfortranarray([[1, 2, 3], [-4, 0, 1]], dtype.numpy)
+    np.savez(given, x=x.view(f"V{x.itemsize}"))
+    np.save(tmp_path / "x.npy", x.view(f"V{x.itemsize}"))
+    printed("run", path, "--inputs", given, "--save", out)
+    assert np.load(out)["z"].tolist() == [[1, 2, 3], [-4, 0, 1]]
+    assert printed("run", path, "--input", f"x={tmp_path / 'x.npy'}", "--check", out)["check"]["expected"] == ["y", "z"]
+    validation = ortconv.convert(path, tmp_path / "m.ort", validate_with=[dict(np.load(given))]).validation
+    assert validation is not None
+    assert validation.skipped is None
 
 
 def test_a_data_set_of_onnx(tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from ortconv.compare.gap import gap
 from ortconv.compare.perturbation import FIRST_RUNS, MOST_RUNS, Perturbation, explains, perturb, perturbed
-from ortconv.compare.reference import Reference
+from ortconv.compare.reasons import Reasons
+from ortconv.compare.reference import LACKS_TIME, Reference
 from ortconv.compare.source_runs import ValidationSettings
 from ortconv.compare.tolerance import is_nearer
 from ortconv.compare.undefined import STAND_IN, replace_undefined
@@ -21,6 +22,7 @@ from ortconv.errors import MismatchError
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load
 from ortconv.onnxio.load import from_proto
+from ortconv.runtime.deadline import TimeLimitError
 from ortconv.runtime.session import Session
 from tests import text_models
 
@@ -332,6 +334,18 @@ def test_errors_beside_those_of_rounded_values_are_not_explained_by_them(tmp_pat
     rounded[:32] += np.float16(0.2)
     with pytest.raises(MismatchError):
         expected.judge("numpy", [[rounded]], "", "", excused=False)
+
+
+def test_a_mismatch_names_the_option_if_time_ran_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(self: Reasons, i: int, number: int) -> None:
+        raise TimeLimitError("late", backend="numpy")
+
+    monkeypatch.setattr(Reasons, "_run_perturbed", late)
+    source = text_models.save(tmp_path / "m.onnx", "g (float[1] x) => (float[1] y) { y = Neg(x) }")
+    expected = Reference(load(source), source, ValidationSettings(("numpy",), ({"x": np.ones(1, np.float32)},)))
+    with expected.clock, pytest.raises(MismatchError) as caught:
+        expected.judge("numpy", [[np.zeros(1, np.float32)]], "", "more", excused=False)
+    assert caught.value.hint == f"{LACKS_TIME}; more"
 
 
 def test_random_outputs_keep_their_form(tmp_path: Path) -> None:

@@ -414,6 +414,7 @@ RECURRENT = [
         for v in (NAN, INF, -INF, HUGE)
     ),
     *(layer(op, g, ones(2, 1, 3), h=np.full((1, 1, 2), INF, F32)) for op, g in (("RNN", 1), ("GRU", 3), ("LSTM", 4))),
+    layer("RNN", 1, ones(2, 0, 3)),
 ]
 
 NODES: dict[str, list[Node]] = {

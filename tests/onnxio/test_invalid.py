@@ -149,6 +149,8 @@ VALID = [
     'y = Dropout(x, "", "")',
     "k = own.Anything<what = 1>(x, x) y = Relu(k)",
     "k = own.Anything(x) c = Concat<axis = 77>(k, k) y = Relu(c)",
+    "s = SequenceConstruct(x, x) y = ConcatFromSequence<axis = 2>(s)",
+    "s = SequenceConstruct(x, x) i = Constant<value_int = 0>() a = SequenceAt(s, i) y = Concat<axis = 2>(a, a)",
 ]
 
 

@@ -80,7 +80,17 @@ def test_another_element_type_has_a_hint() -> None:
     assert caught.value.hint == "convert it with .astype('float32')"
 
 
-@pytest.mark.parametrize("body", ["y = Identity(x)", "y = Reshape(x, s)", "y = Transpose(x)", "y = Identity(w)"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Identity(x)",
+        "y = Reshape(x, s)",
+        "y = Transpose(x)",
+        "y = Identity(w)",
+        "y = Neg(w)",
+        "h = Shape(x) y = ConstantOfShape(h)",
+    ],
+)
 def test_outputs_have_memory_of_their_own(body: str) -> None:
     s = session(
         f"g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {{1, 2, 3, 4}}, int64[2] s = {{2, 2}}> {{ {body} }}"
@@ -90,6 +100,13 @@ def test_outputs_have_memory_of_their_own(body: str) -> None:
     assert not np.shares_memory(first, x)
     first[:] = 99
     assert not (s.run(None, {"x": x})[0] == 99).any()
+
+
+def test_outputs_in_a_list_have_memory_of_their_own() -> None:
+    s = session("g (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct(x, x) }")
+    x = np.ones(2, np.float32)
+    first, second = s.run(None, {"x": x})[0]
+    assert not any(np.shares_memory(a, b) for a, b in ((first, x), (second, x), (first, second)))
 
 
 def test_a_kernel_that_fails_names_its_node() -> None:

@@ -153,7 +153,7 @@ def unique_ms(x: Array) -> Any:
 
 def _row_codes(x: Array) -> Array:
     """A number per slice along the first axis: equal for equal slices, ordered as their elements are."""
-    rows = x.reshape(len(x), -1)
+    rows = x.reshape(len(x), math.prod(x.shape[1:]))
     codes = np.zeros(len(rows), dtype=np.int64)
     for column in rows.T:
         value = np.unique(column, return_inverse=True)[1].reshape(-1)

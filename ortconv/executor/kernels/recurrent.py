@@ -129,7 +129,7 @@ def _layer(
         mine = functions[d * each : (d + 1) * each]
         one = Direction(r[d], biases[gates:], peephole, mine, clip, input_forget, linear_before_reset)
         state = tuple(s[d] for s in first)
-        products = (x.reshape(length * batch, -1) @ w[d].T + biases[:gates]).reshape(length, batch, gates)
+        products = (x.reshape(length * batch, x.shape[2]) @ w[d].T + biases[:gates]).reshape(length, batch, gates)
         final = _run(partial(step or _STEPS[op], one), products, state, lengths, backwards[d], y[:, d])
         for target, value in zip(last, final):
             target[d] = np.where(lengths[:, None] > 0, value, 0)  # of an empty sequence, as in onnxruntime

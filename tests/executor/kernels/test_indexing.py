@@ -179,7 +179,7 @@ def test_top_k_of_bfloat16():
 def test_unique(dtype, sorted_):
     x = np.random.default_rng(0).integers(0, 3, (6, 3)).astype(dtype)
     cube = np.random.default_rng(0).integers(0, 2, (2, 6, 2)).astype(dtype)
-    for values, axis in ((x, None), (x, 0), (x, 1), (cube, 1)):
+    for values, axis in ((x, None), (x, 0), (x, 1), (cube, 1), (cube[:, :0], 1)):
         attributes = {"sorted": sorted_} if axis is None else {"sorted": sorted_, "axis": axis}
         compare("Unique", [values], attributes, n_outputs=4)
 
