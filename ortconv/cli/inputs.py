@@ -77,14 +77,19 @@ def read_expected(path: Path, outputs: Sequence[Value]) -> dict[str, Any]:
     if path.is_dir():
         return _data_set(path, "output", outputs)
     if path.suffix.lower() == ".npz":
-        from ortconv.compare.arrays import read_npz
-        from ortconv.ir.types import restored
-
-        types = {v.name: v.dtype for v in outputs}
-        return {name: restored(array, types.get(name)) for name, array in read_npz(path).items()}
+        return _named_arrays(path, outputs)
     if len(outputs) != 1:
         raise UsageError(f"the model has {len(outputs)} outputs", file=path, hint="give them by name, as .npz")
     return {outputs[0].name: read_array(path, outputs[0])}
+
+
+def _named_arrays(path: Path, values: Sequence[Value], check: ArrayCheck | None = None) -> dict[str, Any]:
+    """The arrays of an .npz file for these inputs or outputs."""
+    from ortconv.compare.arrays import read_npz
+    from ortconv.ir.types import restored
+
+    types = {v.name: v.dtype for v in values}
+    return {name: restored(array, types.get(name)) for name, array in read_npz(path, check).items()}
 
 
 def read_array(path: Path, value: Value, check: ArrayCheck | None = None) -> Any:
@@ -125,9 +130,7 @@ def _file(path: Path, graph: Graph) -> dict[str, Any]:
     if path.is_dir():
         return _data_set(path, "input", graph.inputs)
     if path.suffix.lower() == ".npz":
-        from ortconv.compare.arrays import read_npz
-
-        return read_npz(path, _checking(graph.inputs))
+        return _named_arrays(path, graph.inputs, _checking(graph.inputs))
     if path.suffix.lower() not in (".npy", ".pb") and not _is_image(path):
         raise FormatError("not an .npz archive", file=path, hint="write one with numpy.savez(path, name=array)")
     if len(required) != 1:

@@ -55,8 +55,6 @@ def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
     lists = [name for name, a in arrays.items() if a is None or isinstance(a, list | dict)]
     if lists:
         raise UsageError(f"'{lists[0]}' is not a tensor, and .npz files hold nothing else", file=path)
-    import numpy as np
-
     plain = {name: _plain(np.asarray(a)) for name, a in arrays.items()}
     with replacing(path) as draft, created(draft) as file:
         np.savez(file, **plain)  # type: ignore[arg-type]

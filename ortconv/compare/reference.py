@@ -31,7 +31,7 @@ class Reference(SourceRuns):
         outputs = model.graph.outputs
         self.tolerances = tolerances(model.graph, settings.error_budget)
         self.limit = max((t.limit for t in self.tolerances), default=0.0)
-        self.random = _random_outputs(model.graph)
+        self.random = random_outputs(model.graph)
         self.stacked = {k for k, v in enumerate(outputs) if v.producer is not None and v.producer.is_op("Loop")}
         self._reasons = Reasons(self)
         self.unstable = self._reasons.unstable
@@ -124,7 +124,7 @@ class Reference(SourceRuns):
         return max((d.scaled for d in own if d is not None and d.mismatch is None), default=None)
 
 
-def _random_outputs(graph: Graph) -> set[int]:
+def random_outputs(graph: Graph) -> set[int]:
     """Indices of outputs that depend on random numbers."""
     drawn: set[Value | None] = set()
     for node in graph:
