@@ -262,7 +262,9 @@ def check_feed(value: Value, fed: RuntimeValue) -> RuntimeValue:
     """The value fed to an input, as an array if the input is a tensor. Raises UsageError if type or shape do not fit."""
     if not isinstance(value.type, TensorType):
         return fed
-    array = restored(np.asarray(fed), value.dtype)
+    array = np.asarray(fed)
+    if array.dtype.type is np.void:
+        array = restored(array, value.dtype)
     dtype = check_type(value, array.dtype, array.shape)
     return array.astype(object) if dtype is DType.STRING and array.dtype != object else array
 
