@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from ortconv.errors import UsageError
 from ortconv.executor.guard import guarded
 from ortconv.executor.kernels.evaluate import objection
 from ortconv.executor.plan import Plan, Watch
 from ortconv.ir.graph import Node
+from ortconv.ir.tensor import RuntimeValue
 from ortconv.process import keep_freed_memory, products_in
 from ortconv.runtime.backend import Program, Region, TimedStep
 
@@ -51,10 +51,10 @@ class _InThreads:
     def __init__(self, plan: Plan, count: int) -> None:
         self._plan, self._count = plan, count
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
+    def run(self, inputs: Sequence[RuntimeValue]) -> list[RuntimeValue]:
         with products_in(self._count):
             return self._plan.run(inputs)
 
-    def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[TimedStep]]:
+    def profile(self, inputs: Sequence[RuntimeValue]) -> tuple[list[RuntimeValue], list[TimedStep]]:
         with products_in(self._count):
             return self._plan.profile(inputs)

@@ -23,6 +23,7 @@ from ortconv.errors import BackendError, UsageError
 from ortconv.files import is_draft, temporary_folder
 from ortconv.ir.graph import Node
 from ortconv.ir.schema import Schema, overwritten_inputs, schema_of
+from ortconv.ir.tensor import RuntimeValue
 from ortconv.ir.types import DType
 from ortconv.ortformat.functions import has_body
 from ortconv.process import disable_telemetry, drop_mappings, private_mappings, repeatedly
@@ -182,7 +183,7 @@ class _Program:
         self._name = _name(model, self._default)
         return _session(model, region.custom_op_library, self._default, region.threads, profile)
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
+    def run(self, inputs: Sequence[RuntimeValue]) -> list[RuntimeValue]:
         if self._has_run:  # crashes happen in the first run, and the protection would add to the time of each run
             return self._run(self._call, inputs)
         with risky(f"onnxruntime running {self._name}"):
@@ -190,7 +191,7 @@ class _Program:
         self._has_run = True
         return results
 
-    def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[TimedStep]]:
+    def profile(self, inputs: Sequence[RuntimeValue]) -> tuple[list[RuntimeValue], list[TimedStep]]:
         """Like `run`, with the steps; it uses a separate session that has run once before."""
         with temporary_folder() as folder:
             session = self._made(f"{folder}/run")
@@ -201,7 +202,7 @@ class _Program:
             events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
         return results, list(_events(events, start))
 
-    def _run(self, call: _Call, inputs: Sequence[Any]) -> list[Any]:
+    def _run(self, call: _Call, inputs: Sequence[RuntimeValue]) -> list[RuntimeValue]:
         feeds = {name: value for name, value in zip(self._inputs, inputs, strict=True) if name is not None}
         return _run(call, self._outputs, deepcopy(feeds) if self._overwrites else feeds)
 
