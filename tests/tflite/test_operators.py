@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from ortconv.nnapi import Operand, OperandType, Operation
 from ortconv.tflite.table import TRANSLATIONS
 from ortconv.tflite.translate import refused, translate
 from ortconv.tflite.writer import serialize
+from tests.batches import batched
 
 ROUNDS_DIFFERENTLY = {
     (Operation.MEAN, Q),
@@ -77,12 +79,13 @@ OFF = {"": PRODUCTS, "reference": set(), "default": PRODUCTS | {Operation.ADD, O
 """More operations whose quantized results may be one step off, by the kernels; docs/litert.md says so."""
 
 
+@batched
+@pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed")
 @pytest.mark.parametrize("kernels", OFF)
 @pytest.mark.parametrize(("name", "code", "inputs", "outputs"), CASES, ids=[c[0] for c in CASES])
 def test_litert_computes_what_nnapi_computes(
     name: str, code: Operation, inputs: Sequence[Given], outputs: Sequence[OperandType], kernels: str
 ) -> None:
-    pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
     from ortconv.backends.litert.runtime import LiteRtModel
 
     model = built(code, inputs, outputs)
