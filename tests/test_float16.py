@@ -99,6 +99,7 @@ def test_weights_become_float16_and_the_interface_stays(level: str, tmp_path: Pa
     assert result.validation.backend == "numpy and onnxruntime"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["basic", "all"])
 def test_samples_shrink(level: str, tmp_path: Path) -> None:
     for name in ("mnist", "mobilenet_v2_small", "bert_tiny"):

@@ -118,6 +118,7 @@ def test_a_rewrite_may_need_another() -> None:
     assert ops(model.graph) == {"Relu": 2, "Unsqueeze": 1, "Slice": 2, "Conv": 2, "Concat": 1, "Squeeze": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["Sum", "Mean", "Max"])
 def test_thousands_of_operands(op: str) -> None:
     count = 1500

@@ -44,6 +44,7 @@ def content(model: Model) -> bytes:
 # ---------------------------------------------------------------------- there and back
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_an_export_converts_to_the_same_bytes(sample: Path, level: str, tmp_path: Path) -> None:
     source = convert(sample, tmp_path / "a.ort", optimization_level=level)

@@ -333,6 +333,7 @@ assert peak_bytes() < int(most) << 20, peak_bytes()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs limits of memory")
 @pytest.mark.parametrize(
     ("inputs", "body", "most", "opset"),

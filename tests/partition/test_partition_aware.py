@@ -92,6 +92,7 @@ def places(partitioning: Partitioning) -> list[list[str]]:
     return [sorted(n.out.name for n in p.nodes) for p in partitioning.partitions]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "level"), CASES + SLOW_CASES)
 def test_taken_nodes_are_unchanged_in_the_file(path, level, tmp_path):
     target = Target(feature_level=level)
@@ -115,6 +116,7 @@ def test_taken_nodes_are_unchanged_in_the_file(path, level, tmp_path):
         assert divided == places(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "level"), CASES + SLOW_CASES)
 def test_the_rest_is_what_the_extended_level_makes(path, level):
     # The same by other means: what NNAPI accepts is of a domain that no rule knows while the level runs.

@@ -48,6 +48,7 @@ def one_by_one(graph: Graph, form: str, union: bool) -> dict[str, object]:
     return taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "name"), CASES)
 def test_taken_nodes_are_unchanged_in_the_file(path, name, tmp_path):
     form, union = TARGETS[name]
@@ -78,6 +79,7 @@ def test_taken_nodes_are_unchanged_in_the_file(path, name, tmp_path):
             assert any(set(part) <= other for other in after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "name"), CASES)
 def test_onnxruntime_runs_the_file(path, name, tmp_path):
     form, union = TARGETS[name]

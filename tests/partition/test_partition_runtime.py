@@ -134,6 +134,7 @@ VALUES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @batched
 @pytest.mark.parametrize("level", range(27, 32))
 @pytest.mark.parametrize("rank", range(7))

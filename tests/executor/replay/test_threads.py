@@ -79,6 +79,7 @@ def _model(text):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", GRAPHS.values(), ids=GRAPHS)
 @pytest.mark.parametrize("count", [1, 3])
 def test_recorded_runs_give_what_a_first_run_gives(text, count, tmp_path):
