@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -282,40 +282,56 @@ def group_query_attention(
     length = q.shape[2]
     totals = seqlens_k.reshape(-1).astype(np.int64) + 1
     before = totals - (np.minimum(totals, length) if query_seqlens is None else query_seqlens.reshape(-1))
+    longest = int(total_sequence_length.reshape(-1)[0])
     if do_rotary:
-        if cos_cache is None or sin_cache is None:
-            raise GraphError("GroupQueryAttention with do_rotary needs cos_cache and sin_cache")
-        places = before[:, None] + np.arange(length)
-        if position_ids is not None:
-            first = query_seqlens is None and int(total_sequence_length.reshape(-1)[0]) == length
-            places = position_ids.reshape(-1)[0] + np.arange(length) + 0 * places if first else position_ids
-        places = np.minimum(places, len(cos_cache) - 1)  # those of padding may lie beyond
-        cos, sin = widen(cos_cache)[places], widen(sin_cache)[places]
-        q, k = (rotated(x, cos, sin, rotary_interleaved) for x in (q, k))
+        places = _places(before, length, position_ids, query_seqlens is None and longest == length)
+        q, k = _rotated_at(places, q, k, cos_cache, sin_cache, rotary_interleaved)
     window, capacity = max(local_window_size, 0), 0 if past_key is None else past_key.shape[2]
-    if not sliding_window_cache:
-        capacity = max(int(total_sequence_length.reshape(-1)[0]), capacity)
-    past = [
-        np.zeros((*x.shape[:2], 0, x.shape[3])) if p is None else widen(p) for p, x in ((past_key, k), (past_value, v))
-    ]
+    capacity = capacity if sliding_window_cache else max(longest, capacity)
+    past = [_or_zeros(p, x, before) for p, x in ((past_key, k), (past_value, v))]
     present = [np.zeros((*x.shape[:2], capacity, x.shape[3]), np.float32) for x in (k, v)]
     y = np.zeros((*q.shape[:3], v.shape[3]), np.float32)
+    q = q * np.float32(scale or 1 / np.sqrt(q.shape[3]))
     for b, (total, old) in enumerate(zip(totals.tolist(), before.tolist())):
         start, end = (_evicted(n, capacity, window) if sliding_window_cache else 0 for n in (old, total))
         held = [np.concatenate([p[b, :, : old - start], x[b]], axis=1) for p, x in zip(past, (k, v))]
         for cache, rows in zip(present, held):
             kept = rows[:, end - start :][:, :capacity]
             cache[b, :, : kept.shape[1]] = kept
+        keys, values = (np.repeat(x[:, : total - start], num_heads // kv_num_heads, axis=0) for x in held)
+        bias = 0 if attention_bias is None else widen(attention_bias)[b % len(attention_bias), :, :, start:total]
+        scores = _capped(np.matmul(q[b], keys.swapaxes(-1, -2)), softcap) + bias
         seen = visible(length, total, old, window - 1, 0 if causal else -1)[:, start:]
-        shared_k, shared_v = (np.repeat(x[:, : total - start], num_heads // kv_num_heads, axis=0) for x in held)
-        scores = np.matmul(q[b] * np.float32(scale or 1 / np.sqrt(q.shape[3])), shared_k.swapaxes(-1, -2))
-        if softcap:
-            scores = np.tanh(scores / np.float32(softcap)) * np.float32(softcap)
-        if attention_bias is not None:
-            scores += widen(attention_bias)[b % attention_bias.shape[0], :, :, start:total]
         scores[:, ~seen] = -np.inf
-        y[b] = np.matmul(_weights(scores, head_sink, smooth_softmax == 1), shared_v)
+        y[b] = np.matmul(_weights(scores, head_sink, smooth_softmax == 1), values)
     return tuple(x.astype(query.dtype, copy=False) for x in (merge_heads(y), *present))
+
+
+def _places(before: Array, length: int, position_ids: Array | None, is_first: bool) -> Array:
+    """The positions of the tokens in each query. Those of a first prompt are counted from its first one."""
+    places = before[:, None] + np.arange(length)
+    if position_ids is None:
+        return places
+    return np.asarray(position_ids.reshape(-1)[0] + np.arange(length) + 0 * places if is_first else position_ids)
+
+
+def _rotated_at(
+    places: Array, q: Array, k: Array, cos_cache: Array | None, sin_cache: Array | None, interleaved: int
+) -> Iterator[Array]:
+    if cos_cache is None or sin_cache is None:
+        raise GraphError("GroupQueryAttention with do_rotary needs cos_cache and sin_cache")
+    places = np.minimum(places, len(cos_cache) - 1)  # those of padding may lie beyond
+    cos, sin = widen(cos_cache)[places], widen(sin_cache)[places]
+    return (rotated(x, cos, sin, interleaved) for x in (q, k))
+
+
+def _or_zeros(past: Array | None, x: Array, before: Array) -> Array:
+    """A cache in float32; zeros if there is none."""
+    return np.zeros((*x.shape[:2], before.max(initial=0), x.shape[3]), np.float32) if past is None else widen(past)
+
+
+def _capped(scores: Array, softcap: float) -> Array:
+    return np.tanh(scores / np.float32(softcap)) * np.float32(softcap) if softcap else scores
 
 
 def _evicted(count: int, capacity: int, window: int) -> int:
