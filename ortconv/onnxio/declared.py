@@ -27,11 +27,10 @@ from ortconv.onnxlib import GraphProto, ModelProto, NodeProto, SchemaError, Spar
 TypesByGraph = list[dict[str, ValueType]]
 """One dict per graph, in the order of `_graphs`: the types of values by name."""
 
-_ADDED_AXES = {"Unsqueeze": 1, "Squeeze": -1}
-"""How many axes each element of input 1 adds. Where these elements are computed, onnx does not infer the rank."""
-
-_RANK_OF_INPUT = ("Resize", "Upsample")
-"""Operators whose result has the rank of input 0, and which are hidden from onnx where it errs."""
+_ADDED_AXES = {"Unsqueeze": 1, "Squeeze": -1, "Resize": 0, "Upsample": 0}
+"""How many axes each element of input 1 adds to those of input 0. onnx does not infer the rank where these elements are computed,
+and Resizes are hidden from it where it errs.
+"""
 
 
 class Bare(NamedTuple):
@@ -263,7 +262,7 @@ def _drop_wrong_ranks(graphs: Sequence[GraphProto], declared: TypesByGraph, read
     """Forget the declared shapes whose rank is not the one that follows from the shapes of a node's inputs, and say where."""
     types: dict[str, TypeProto] = {}
     ranked = [
-        [node for node in sub.node if node.op_type in _ADDED_AXES or node.op_type in _RANK_OF_INPUT] if stated else []
+        [node for node in sub.node if node.op_type in _ADDED_AXES] if stated else []
         for sub, stated in zip(graphs, declared, strict=True)
     ]
     for sub, stated, nodes in zip(graphs, declared, ranked, strict=True) if any(ranked) else ():
@@ -283,10 +282,11 @@ def _rank_by_inputs(node: NodeProto, types: Mapping[str, TypeProto], read: TypeR
     if domain_of(node) or not node.input or not node.output:
         return None
     x, *others = (_shape(read(types[name])) if name in types else None for name in node.input)
-    if x is None or node.op_type in _RANK_OF_INPUT:
+    added = _ADDED_AXES[node.op_type]
+    if x is None or not added:
         return None if x is None else len(x)
     axes = others[0] if len(others) == 1 else None
-    return len(x) + _ADDED_AXES[node.op_type] * axes[0] if axes and isinstance(axes[0], int) else None
+    return len(x) + added * axes[0] if axes and isinstance(axes[0], int) else None
 
 
 def _shape(type: ValueType | None) -> Shape | None:
