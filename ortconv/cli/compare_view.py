@@ -36,8 +36,8 @@ def sections(reference: Subject, found: Sequence[Comparison], *, everything: boo
 
 
 def _remark(output: Output) -> str:
-    is_random = output.is_random and not output.found.within(output.limit)
-    return "random numbers" if is_random and output.same else _verdict(output.same, output.found)
+    is_within = output.found.within(output.limit)
+    return "random numbers" if output.same and not is_within else _verdict(output.same, output.found)
 
 
 def _layers(one: Comparison, layers: Sequence[ComparedLayer], everything: bool) -> Section:
