@@ -51,9 +51,9 @@ def average_pool(
 def global_average_pool(work: Work, x: Array) -> Array | None:
     if not is_native(x):
         return None
-    (n, c), image = x.shape[:2], x.shape[2:]
+    (n, c), image, count = x.shape[:2], x.shape[2:], prod(x.shape[2:])
     # The error grows with the length of a sum, so a large image is summed axis by axis.
-    sizes = image if prod(image) > _LONG_SUM else (prod(image),)
+    sizes = image if count > _LONG_SUM else (count,)
     if x.flags.c_contiguous:
         total = x.reshape(n, c, *sizes)
         for size in reversed(sizes):
@@ -64,7 +64,7 @@ def global_average_pool(work: Work, x: Array) -> Array | None:
         for size in reversed(sizes):
             rows, total = total, work.empty((*total.shape[:-2], c), x.dtype)
             work.do(np.matmul, ones(size, x.dtype), rows, total)
-    work.do(np.divide, total, np.asarray(prod(image), x.dtype), total)
+    work.do(np.divide, total, np.asarray(count, x.dtype), total)
     return total.reshape(n, c, *(1,) * (x.ndim - 2))
 
 

@@ -299,7 +299,7 @@ def group_query_attention(
             kept = rows[:, end - start :][:, :capacity]
             cache[b, :, : kept.shape[1]] = kept
         keys, values = (np.repeat(x[:, : total - start], num_heads // kv_num_heads, axis=0) for x in held)
-        bias = 0 if attention_bias is None else widen(attention_bias)[b % len(attention_bias), :, :, start:total]
+        bias = 0 if attention_bias is None else widen(attention_bias[b % len(attention_bias), :, :, start:total])
         scores = _capped(np.matmul(q[b], keys.swapaxes(-1, -2)), softcap) + bias
         seen = visible(length, total, old, window - 1, 0 if causal else -1)[:, start:]
         scores[:, ~seen] = -np.inf
