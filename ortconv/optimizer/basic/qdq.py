@@ -6,7 +6,7 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
-from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import only_reader, wide
 from ortconv.optimizer.engine import Context, New, Replacement, constant, rule
@@ -14,7 +14,17 @@ from ortconv.optimizer.insertion import insert_node
 from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.quantizers import DOMAINS, INTEGERS, LIMITS, OPS, QUANTIZERS, Quantized, is_quantizer, quantized
+from ortconv.optimizer.quantizers import (
+    DOMAINS,
+    INTEGERS,
+    LIMITS,
+    OPS,
+    QUANTIZERS,
+    Quantized,
+    is_quantizer,
+    quantized,
+    zero_points,
+)
 
 PER_AXIS = 13
 """The operator set from which a quantizer may have one scale for each slice along an axis."""
@@ -58,15 +68,12 @@ def drop_dequantize_quantize(m: Match) -> Replacement:
     if first is None or second is None or first.dtype is not second.dtype:
         return None
     scales, others = (wide(q.scale).reshape(-1) for q in (first, second))
-    zeros = _zeros(first), _zeros(second)
-    if not np.array_equal(scales, others) or not (np.array_equal(*zeros) or not any(z.any() for z in zeros)):
+    zeros, other_zeros = zero_points(first), zero_points(second)
+    if zeros is None or other_zeros is None or not np.array_equal(scales, others):
+        return None
+    if not np.array_equal(zeros, other_zeros) and (zeros.any() or other_zeros.any()):
         return None
     return m.x if len(scales) == 1 or _axis(dq) == _axis(m.root) else None
-
-
-def _zeros(q: Quantized) -> Array:
-    """The constant zero points as a vector, a single 0 if they are absent."""
-    return np.zeros(1) if q.zero_point is None else wide(q.zero_point).reshape(-1)
 
 
 Steps = tuple[float, int, int]
@@ -76,9 +83,10 @@ Steps = tuple[float, int, int]
 def _steps(node: Node) -> Steps | None:
     """The steps of a Q or DQ node; None if they are not constant."""
     found = _per_tensor(node)
-    if found is None or len(_zeros(found)) != 1:
+    zeros = None if found is None else zero_points(found)
+    if found is None or zeros is None or len(zeros) != 1:
         return None
-    zero, (low, high) = int(_zeros(found)[0]), LIMITS[found.dtype]
+    zero, (low, high) = int(zeros[0]), LIMITS[found.dtype]
     return float(wide(found.scale).item()), low - zero, high - zero
 
 
