@@ -12,6 +12,7 @@ from ortconv.cli import present, print_json
 from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, Number, add, flag, output
 from ortconv.cli.usage import Commands
 from ortconv.errors import FormatError, GateError, UsageError
+from ortconv.wording import command_line
 
 if TYPE_CHECKING:
     from ortconv.ortformat.opconfig import RequiredOperators
@@ -90,8 +91,6 @@ def from_(folder: Path, output: Path | None, types: bool) -> None:
 @flag("-q", "--quiet", help="Print only the command.")
 def build_command(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool, **flags: Any) -> None:
     """Print the command that builds ONNX Runtime with only the operators of CONFIG, to be run in its source tree."""
-    import shlex
-
     from ortconv.models import load
     from ortconv.ortformat.reduced_build import reduced_build
 
@@ -99,23 +98,23 @@ def build_command(config: Path, models: tuple[Path, ...], as_json: bool, quiet: 
     if as_json:
         print_json(found.to_dict())
         return
-    between = " " if flags["platform"] == "windows" else " \\\n  "
-    click.echo(between.join([found.command[0], *_grouped(list(map(shlex.quote, found.command[1:])))]))
+    script, *words = found.command
+    between = " " if script.endswith(".bat") else " \\\n  "
+    click.echo(between.join([script, *map(command_line, _grouped(words))]))
     if not quiet:
         share = f"{found.kernels} of the {found.all_kernels} CPU kernels of onnxruntime {found.release} are kept"
         for note in (share, *found.notes):
             click.echo(f"note: {note}", err=True)
 
 
-def _grouped(words: list[str]) -> list[str]:
+def _grouped(words: list[str]) -> list[list[str]]:
     """Each flag with its values."""
-    lines: list[str] = []
+    groups: list[list[str]] = []
     for word in words:
         if word.startswith("-"):
-            lines.append(word)
-        else:
-            lines[-1] += f" {word}"
-    return lines
+            groups.append([])
+        groups[-1].append(word)
+    return groups
 
 
 def _needed(models: tuple[Path, ...], *, types: bool) -> RequiredOperators:
