@@ -168,7 +168,7 @@ def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool
     FILE is a trace of Perfetto, or the text or HTML of systrace or atrace, recorded with the category nnapi of atrace; or a file
     that run --systrace or ORTCONV_NNAPI_TRACE wrote. Each mark [NN_LA_PO] of the program starts a separate table.
     """
-    from ortconv.nnapi.systrace import read_trace
+    from ortconv.nnapi.tracing.systrace import read_trace
     from ortconv.report.timing import text as timing_text
     from ortconv.report.timing import timings
 

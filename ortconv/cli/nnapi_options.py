@@ -19,7 +19,7 @@ from ortconv.errors import UsageError
 if TYPE_CHECKING:
     from ortconv.ir.model import Model
     from ortconv.nnapi import Device
-    from ortconv.nnapi.timing import Trace
+    from ortconv.nnapi.tracing.timing import Trace
     from ortconv.runtime.backend import Backend
 
 FLAGS_TEXT = "fp16, nchw, cpu_disabled or cpu_only, comma separated"
@@ -80,7 +80,7 @@ def _flags(text: str) -> str:
     """Flags of verbose messages, as in the system property debug.nn.vlog. ValueError for an unknown one."""
     if not text:
         return ""
-    from ortconv.nnapi.vlog import FLAGS
+    from ortconv.nnapi.tracing.vlog import FLAGS
 
     known = (*FLAGS, "all", "1")
     wrong = [word for word in re.split(r"[ ,:]+", text) if word and word not in known]
@@ -118,7 +118,7 @@ def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trac
         return
     from ortconv.files import write_text
     from ortconv.nnapi.operations import rows
-    from ortconv.nnapi.timing import mark, tracing
+    from ortconv.nnapi.tracing.timing import mark, tracing
 
     is_traced = flags["timing"] or flags["systrace"] is not None
     with messages(flags["vlog"]), tracing() if is_traced else nullcontext() as trace:
@@ -133,7 +133,7 @@ def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trac
 def messages(flags: str | None) -> Iterator[None]:
     """Print the runtime's messages to stderr in the format of Android's log: verbose ones of the flags, all warnings and errors."""
     from ortconv.nnapi.properties import override
-    from ortconv.nnapi.vlog import print_to
+    from ortconv.nnapi.tracing.vlog import print_to
 
     end = print_to(sys.stderr, verbose=bool(flags), printable=printable)
     try:

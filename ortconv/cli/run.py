@@ -21,7 +21,7 @@ from ortconv.watch import note_stage
 
 if TYPE_CHECKING:
     from ortconv.ir.tensor import Array
-    from ortconv.nnapi.timing import Summary, Trace
+    from ortconv.nnapi.tracing.timing import Summary, Trace
     from ortconv.runtime.session import Session
 
 
@@ -266,7 +266,7 @@ def _first(
 
 def _summary(session: Session, trace: Trace) -> Summary:
     """NNAPI's time by layer and phase. This closes the session, so that the release of its models counts."""
-    from ortconv.nnapi.timing import summary
+    from ortconv.nnapi.tracing.timing import summary
 
     session.close()
     return summary(trace)

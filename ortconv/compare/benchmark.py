@@ -18,7 +18,7 @@ from ortconv.compare.feeds import Draw, Feeds
 from ortconv.compare.simulation import TimedPartitions
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.ir.model import Model
-from ortconv.nnapi import timing
+from ortconv.nnapi.tracing import timing
 from ortconv.runtime.session import Session
 
 REFERENCE = "nnapi-reference"

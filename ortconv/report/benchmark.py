@@ -12,7 +12,7 @@ import numpy as np
 
 from ortconv.compare.benchmark import BenchmarkRow
 from ortconv.compare.difference import element_type
-from ortconv.nnapi import timing
+from ortconv.nnapi.tracing import timing
 from ortconv.report.page import about, clean, page, text
 from ortconv.report.sections import Markup, Section
 

@@ -10,10 +10,10 @@ from ortconv.executor.algorithms.conv import IntegerFilters, convolution, intege
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, channels_last, to_last
 from ortconv.executor.replay.work import AT_ONCE, Function, Work
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import activate, exact_float, product_scale, requantize, rows_together
 from ortconv.nnapi.codes import FeatureLevel, PaddingCode
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import Tensor
+from ortconv.nnapi.operations.arithmetic import activate, exact_float, product_scale, requantize, rows_together
 from ortconv.nnapi.operations.checks import rank
 from ortconv.nnapi.operations.shapes import Pads, dilations, image_only, paddings, same_padding, windows_dims
 from ortconv.nnapi.operations.table import Advice, Dims, Findings, OperationCall, OperationCheck, operation

@@ -9,10 +9,10 @@ import numpy as np
 
 from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import by_table
 from ortconv.nnapi.codes import PaddingCode
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.operations.arithmetic import by_table
 from ortconv.nnapi.operations.table import Dims, OperationCall
 
 

@@ -19,8 +19,8 @@ from typing import BinaryIO, NamedTuple
 
 from ortconv.errors import FormatError, UsageError
 from ortconv.files import opened, read_bytes
-from ortconv.nnapi.perfetto import FIRST, is_perfetto, written
-from ortconv.nnapi.timing import LAYERS, MAIN, Span, Trace
+from ortconv.nnapi.tracing.perfetto import FIRST, is_perfetto, written
+from ortconv.nnapi.tracing.timing import LAYERS, MAIN, Span, Trace
 
 LONGEST_LINE = 1 << 16
 WRITTEN = b"tracing_mark_write: "

@@ -12,8 +12,8 @@ import math
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import high_mul, quantize_multiplier, shift_right
 from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operations.arithmetic import high_mul, quantize_multiplier, shift_right
 
 EXPONENTS = range(-2, 5)
 """Exponents of the powers of 2 for which exp uses a factor each."""
