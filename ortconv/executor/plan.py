@@ -16,7 +16,7 @@ from ortconv.executor.fusion.group import Constant, Scope
 from ortconv.executor.fusion.int8_steps import is_of_weights
 from ortconv.executor.fusion.table import FLOAT, QUANTIZED, fuse
 from ortconv.executor.guard import SMALLER
-from ortconv.executor.half import in_float32
+from ortconv.executor.half import widened
 from ortconv.executor.kernels.evaluate import kernel_of
 from ortconv.executor.kernels.registry import Kernel
 from ortconv.executor.replay.recorder import ABSENT, Recording, Step
@@ -66,7 +66,7 @@ class Plan:
         watch: Watch | None = None,
     ) -> None:
         if not reference:
-            nodes, inputs, outputs = in_float32(nodes, inputs, outputs)
+            nodes, inputs, outputs = widened(nodes, inputs, outputs)
         # No step refers to the plan, so that its memory is freed as soon as the last reference to the plan goes.
         constants = Constants()
         bind = partial(_bind, constants, reference=reference, watch=watch)

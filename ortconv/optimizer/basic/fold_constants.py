@@ -107,7 +107,7 @@ def _evaluate(node: Node, context: Context, exact: Exact) -> list[Tensor | None]
 
     widened = DType.FLOAT16 in {v.dtype for v in node.present_outputs} and not has_kernel(node)
     try:
-        found = _in_float32(node, exact) if widened else evaluate(node)
+        found = _evaluated_in_float32(node, exact) if widened else evaluate(node)
         tensors = [None if v is None else _tensor(result, v.dtype) for v, result in zip(node.outputs, found)]
     except (OrtconvError, ArithmeticError, ValueError, TypeError, IndexError, MemoryError):
         return None
@@ -117,7 +117,7 @@ def _evaluate(node: Node, context: Context, exact: Exact) -> list[Tensor | None]
     return tensors if _fits(node, sum(t.nbytes for t in read), context) else None
 
 
-def _in_float32(node: Node, exact: Exact) -> tuple[Array, ...]:
+def _evaluated_in_float32(node: Node, exact: Exact) -> tuple[Array, ...]:
     """The outputs of a node that onnxruntime computes in float32, between Casts. It does not round between two such nodes."""
     from ortconv.executor.kernels.evaluate import evaluated
 
