@@ -10,11 +10,11 @@ from typing import Any
 
 from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError, UnknownDimError
 from ortconv.files import drop_pages, mapped
-from ortconv.ir.model import Model
+from ortconv.ir.model import OLDEST_OPSET, Model
 from ortconv.ir.signature import check_signatures
 from ortconv.onnxio import wire
 from ortconv.onnxio.build import PackedNodes, Resolve, begin
-from ortconv.onnxio.check import OLDEST_OPSET, check_versions, not_onnx
+from ortconv.onnxio.check import check_versions, not_onnx
 from ortconv.onnxio.complete_types import keep_unknown, stated_types
 from ortconv.onnxio.declared import bare, infer_declared
 from ortconv.onnxio.external import ExternalData
