@@ -157,3 +157,21 @@ def test_each_option_alone(name: str) -> None:
     assert (arguments(before) != arguments(after)) == is_in_arguments
     is_in_key = name not in ("details", "write_config", "validate_budget")
     assert (journal.fingerprint(before) != journal.fingerprint(after)) == is_in_key
+
+
+def test_a_pipeline_replaces_what_selects_passes() -> None:
+    selected = {
+        name: CHANGED[name] for name in ("enable_passes", "disable_passes", "only_passes", "fold_limit", "stop_after")
+    }
+    assert arguments(Options.of(OTHERS | selected)) == arguments(Options.of(OTHERS))
+
+
+def test_a_text_is_no_flag() -> None:
+    options = Options(float16=True, keep_float32=("True", "False"))
+    assert arguments(options) == ["--float16", "--keep-float32=True", "--keep-float32=False"]
+    assert read_arguments(arguments(options)) == options
+
+
+@pytest.mark.parametrize("text", ["--fix-dim=batch=x", "--fold-limit=", "--pipeline=ab12", "--details", "--no-such"])
+def test_arguments_that_cannot_be_read(text: str) -> None:
+    assert read_arguments([text]) is None

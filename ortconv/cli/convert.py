@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from ortconv.ir.model import Model
     from ortconv.pipeline import Options, Result
 
-REPLACED = ("optimization_level", "enable_passes", "disable_passes", "only_passes", "stop_after", "fold_limit")
-"""The options that --pipeline replaces."""
-
-OF_BATCHES = ("allow_conversion_failures", "cluster", "github", "jobs", "memory", "resume", "summary", "timeout")
-"""Options that do not change a conversion."""
-
 
 class ManyStyles(click.Command):
     """Lets --optimization-style accept several values in a row, as ONNX Runtime's converter does."""
@@ -294,29 +288,14 @@ def _narrate(stage: str, model: Model) -> None:
 
 
 def _options(flags: Mapping[str, Any], style: str, **settings: Any) -> Options:
-    from ortconv.pipeline import Options
+    from ortconv.pipeline.options import OPTIONS, Options
 
-    values = shared.read_values({name: value for name, value in flags.items() if name not in OF_BATCHES})
-    values["pipeline"] = _pipeline(values["pipeline"])
+    if flags["pipeline"] is not None:
+        for option, _ in shared.on_command_line():
+            if option.name in OPTIONS and OPTIONS[option.name].in_pipeline:
+                raise UsageError(f"--pipeline and {option.opts[0]} exclude each other", hint="change the file instead")
+    values = shared.read_values({name: value for name, value in flags.items() if name in OPTIONS})
     try:
         return Options(optimization_style=style, **values, **settings)
     except UsageError as error:
         raise (error.at(file=flags["pipeline"]) if flags["pipeline"] else error) from None
-
-
-def _pipeline(path: Path | None) -> str | None:
-    """The text of a pipeline file. UsageError if another option selects passes, too."""
-    if path is None:
-        return None
-    for option, _ in shared.on_command_line():
-        if option.name in REPLACED:
-            raise UsageError(f"--pipeline and {option.opts[0]} exclude each other", hint="change the file instead")
-    from ortconv.files import read_text
-    from ortconv.optimizer.recipe import parse
-
-    try:
-        text = read_text(path)
-        parse(text)
-    except UsageError as error:
-        raise error.at(file=path) from error
-    return text

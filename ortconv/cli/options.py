@@ -17,7 +17,7 @@ from ortconv.choices import (
     FEATURE_LEVEL,
     FEATURE_LEVELS_TEXT,
     feature_level_of,
-    natural,
+    size_of,
 )
 from ortconv.cli import completion
 from ortconv.errors import UsageError
@@ -379,18 +379,12 @@ def drawing(help: str) -> tuple[Option, ...]:
 # --------------------------------------------------------------------------------------------------------------- values
 
 
-def names_in(text: str) -> tuple[str, ...]:
-    """The names of a comma separated list."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
 def sizes_in(texts: Iterable[str]) -> dict[str, int]:
     """The numbers of --fix-dim NAME=N, by name."""
     fixed = {}
     for text in texts:
-        name, _, number = text.rpartition("=")
-        size = natural(number)
-        if not name or not size:
+        name, size = size_of(text) or ("", 0)
+        if not size:
             raise UsageError(
                 f"--fix-dim '{text[:80]}' is not NAME=N with a positive number", hint="write --fix-dim batch=1"
             )
@@ -398,33 +392,14 @@ def sizes_in(texts: Iterable[str]) -> dict[str, int]:
     return fixed
 
 
-def _profile(path: Path) -> Any:
-    from ortconv.partition.profile import read_device
-
-    return read_device(path)
-
-
-def _arrays(paths: Sequence[Path]) -> Any:
-    if not paths:
-        return ()
-    from ortconv.compare.arrays import read_npz
-
-    return tuple(map(read_npz, paths))
-
-
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "nnapi_partitioning_stop_ops": names_in,
-    "fix_dims": sizes_in,
-    "device": _profile,
-    "validate_with": _arrays,
-}
-
-
 def read_values(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags of a command, with lists, sizes and the contents of files in place of their texts and paths."""
+    """The flags of a command. Options of a conversion have lists, sizes and the contents of files in place of texts and paths."""
+    from ortconv.pipeline.options import OPTIONS
+
+    values = {**flags, **({"fix_dims": sizes_in(flags["fix_dims"])} if "fix_dims" in flags else {})}
     return {
-        name: _READERS[name](value) if name in _READERS and value is not None else value
-        for name, value in flags.items()
+        name: value if value is None or name not in OPTIONS else OPTIONS[name].kind.open(value, Path())
+        for name, value in values.items()
     }
 
 
