@@ -38,7 +38,7 @@ class ManyStyles(click.Command):
 @click.command(cls=ManyStyles)
 @click.argument("model", type=shared.Location(exists=True, path_type=Path))
 @shared.output("The .ort file, or a directory for it.  [default: next to the model]")
-@click.option(
+@shared.written(
     "--output-dir",
     type=shared.Location(file_okay=False, path_type=Path),
     help="The directory to write to, keeping the folders below MODEL.",
@@ -113,9 +113,8 @@ class ManyStyles(click.Command):
     "all of them.",
 )
 @shared.add(shared.LIMITS_OF_MODELS, shared.PAGE, shared.JSON_LINES)
-@shared.flag("--markdown", help="Print Markdown, for a pull request. See --summary for directories.")
-@shared.QUIET
-@shared.flag("-v", "--verbose", help="List every pass and rewrite with nodes, bytes and time.")
+@shared.add(shared.MARKDOWN_OF_MODEL, shared.QUIET)
+@shared.view("-v", "--verbose", help="List every pass and rewrite with nodes, bytes and time.")
 def command(
     model: Path | str, output: Path | None, output_dir: Path | str | None, styles: tuple[str, ...], **flags: Any
 ) -> None:

@@ -45,7 +45,7 @@ OF_BACKEND = (
         help=f"The NNAPI feature level of the phone: {FEATURE_LEVELS_TEXT}.  [default: {FEATURE_LEVEL}]",
     ),
     _devices("devices", "For backend nnapi: a"),
-    click.option(
+    shared.written(
         "--nnapi-cache",
         type=shared.OUTPUT_FOLDER,
         help="For backend nnapi: the directory of the devices' compilation caches.",
@@ -99,10 +99,8 @@ VLOG = click.option(
 
 OBSERVED = (
     shared.flag("--timing", help="For backend nnapi: show the time by layer and phase."),
-    click.option(
-        "--systrace",
-        type=shared.OUTPUT_FILE,
-        help="For backend nnapi: write its trace marks into this file, for ortconv nnapi trace.",
+    shared.written(
+        "--systrace", help="For backend nnapi: write its trace marks into this file, for ortconv nnapi trace."
     ),
     VLOG,
 )
