@@ -232,10 +232,19 @@ def test_files_are_named_by_their_digests(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "texts", [["--pipeline=ab12"], ["--device=ab12"], ["--of-another-release=1"], ["--maximize-offload"]]
+    "text",
+    [
+        "--pipeline=ab12",
+        "--device=ab12",
+        "--of-another-release=1",
+        "--maximize-offload",
+        "--fix-dim=n=x",
+        "--fold-limit=",
+        "--details",
+    ],
 )
-def test_arguments_that_cannot_be_repeated(texts: list[str]) -> None:
-    assert read_arguments(texts) is None
+def test_arguments_that_cannot_be_repeated(text: str) -> None:
+    assert read_arguments([text]) is None
 
 
 def test_every_flag_is_one_of_convert() -> None:

@@ -192,10 +192,13 @@ def plain(value: Any) -> Any:
         return {str(name): plain(one) for name, one in value.items()}
     if isinstance(value, tuple | list):
         return [plain(one) for one in value]
-    if isinstance(value, np.ndarray | np.generic):
-        content = json.dumps(value.tolist()).encode() if value.dtype.hasobject else value.tobytes()
-        return [str(value.dtype), list(value.shape), _sha256(content)]
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    array = np.asarray(value)
+    content = json.dumps(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+    return [str(array.dtype), list(array.shape), _sha256(content)]
 
 
 def _digests_of_sets(value: Any) -> Iterable[str]:
@@ -240,6 +243,7 @@ SIZES = Kind(
 FEEDS = Kind(
     "an array for each name, or a list of such sets", _feed_sets, _arrays, _digests_of_sets, lambda texts: None
 )
+"""Inputs of a validation: the nodes can be repeated without them, so their digests are read as no inputs."""
 LIBRARY = Kind("a path", lambda value: Path(os.fspath(value)), _path, lambda path: (digest(path),))
 DEVICE = Kind(
     "a device: ortconv.partition.profile.read_device(path)",
