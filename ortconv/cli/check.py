@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model", type=shared.FILE)
-@click.option(
+@shared.written(
     "--baseline",
     required=True,
-    type=shared.OUTPUT_FILE,
     metavar="FILE.json",
     help="The baseline: facts about the accepted model, a copy of which is in the folder FILE.model.",
 )

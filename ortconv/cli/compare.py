@@ -12,7 +12,7 @@ from ortconv.choices import LEVELS
 from ortconv.cli import completion, present
 from ortconv.cli import inputs as given
 from ortconv.cli.again import add_reduce_line, options_given
-from ortconv.cli.options import BACKENDS, JSON, MARKDOWN, QUIET, TIME_AND_MEMORY, add, fail_on, flag
+from ortconv.cli.options import BACKENDS, JSON, MARKDOWN, QUIET, TIME_AND_MEMORY, add, fail_on, flag, view
 from ortconv.errors import GateError, MismatchError, OrtconvError, UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 )
 @fail_on("compare", "max_abs>1e-3,cosine<0.999", "The limits for rounding then do not apply.")
 @add(TIME_AND_MEMORY, MARKDOWN, JSON)
-@flag("-v", "--verbose", help="With --layers, show all values, not only those that differ.")
+@view("-v", "--verbose", help="With --layers, show all values, not only those that differ.")
 @QUIET
 def command(models: tuple[str, ...], backends: tuple[str, ...], custom_op_library: Path | None, **flags: Any) -> None:
     """Run A and others on the same inputs, and show how far each one is from A.

@@ -12,9 +12,10 @@ from typing import Any
 
 import click
 
+from ortconv.choices import names_in
 from ortconv.cli.batch_view import BatchView
 from ortconv.cli.github import check_github
-from ortconv.cli.options import names_in, sizes_in
+from ortconv.cli.options import sizes_in
 from ortconv.errors import OrtconvError, UnknownDimError, UsageError
 from ortconv.models import files_below
 

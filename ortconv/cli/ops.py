@@ -9,7 +9,7 @@ import click
 
 from ortconv.choices import BUILD_PLATFORMS
 from ortconv.cli import present, print_json
-from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, Number, add, flag, output
+from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, Number, add, flag, output, view
 from ortconv.cli.usage import Commands
 from ortconv.errors import FormatError, GateError, UsageError
 from ortconv.wording import command_line
@@ -88,7 +88,7 @@ def from_(folder: Path, output: Path | None, types: bool) -> None:
     help="An .ort file of the app; may be repeated. More types can then be left out.",
 )
 @JSON
-@flag("-q", "--quiet", help="Print only the command.")
+@view("-q", "--quiet", help="Print only the command.")
 def build_command(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool, **flags: Any) -> None:
     """Print the command that builds ONNX Runtime with only the operators of CONFIG, to be run in its source tree."""
     from ortconv.models import load

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     help="Also show and save this value inside the graph, or the results of the node with this name; may be repeated. Such a "
     "value is computed in a run of its own, node by node, so that the outputs do not change.",
 )
-@click.option("--save", type=shared.OUTPUT_FILE, help="Write the results as .npz.")
+@shared.written("--save", help="Write the results as .npz.")
 @click.option("--top", type=shared.COUNT, help="Show the N classes with the largest scores.")
 @click.option(
     "--check",
@@ -58,11 +58,7 @@ if TYPE_CHECKING:
     help="Number of runs. Of several, the median and p90 of the times are shown; a first run before them does not count.",
 )
 @click.option("--threads", type=shared.COUNT, default=1, help="Threads of numpy's BLAS and of onnxruntime.")
-@click.option(
-    "--profile",
-    type=shared.OUTPUT_FILE,
-    help="Write the time of every step as a Chrome trace, and show the times by operator.",
-)
+@shared.written("--profile", help="Write the time of every step as a Chrome trace, and show the times by operator.")
 @shared.add(shared.BACKENDS, OF_BACKEND, OBSERVED)
 @shared.flag("--plan", "-v", "--verbose", help="Show which node runs on which backend, and why.")
 @shared.fail_on("run", "latency>20ms,memory>200MB")

@@ -67,9 +67,11 @@ def _options(context: click.Context) -> Iterator[str]:
 
 def _usage(error: click.ClickException, context: click.Context) -> str | None:
     """The usage of the command. A wrong value has its own explanation."""
+    from ortconv.cli.options import Role, role_of
+
     if isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
         return None
     pieces = " ".join(context.command.collect_usage_pieces(context))
     usage = f"usage: {context.command_path} {pieces}; see {context.command_path} --help"
-    is_batch = any(param.name == "jobs" for param in context.command.params)
+    is_batch = any(role_of(param) is Role.BATCH for param in context.command.params)
     return f"{usage}. MODEL may be a directory of models" if is_batch else usage

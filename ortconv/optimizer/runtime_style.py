@@ -132,7 +132,7 @@ def save_fusions(model: Model, recipe: Recipe, context: Context) -> None:
     onnxruntime uses it.
     """
     model.saved = []
-    groups = _rules(_saved_by(recipe), signed=context.target_platform == "arm")
+    groups = _rules(_saved_by(recipe), signed=context.settings.target_platform == "arm")
     for graph in list(model.graph.graphs()):
         model.saved += [saved for _, _, saved in _fusions(graph, context, groups)]
     for saved in model.saved:
@@ -208,7 +208,8 @@ def _drops_clamp(m: Match, context: Context) -> bool:
 def _known_name(action: str, context: Context) -> str | None:
     """The name of an action in the release that must load the file; None if that release lacks it."""
     name: str | None = action
-    while name is not None and context.release is not None and first_release_of_action(name) > context.release:
+    release = context.settings.release
+    while name is not None and release is not None and first_release_of_action(name) > release:
         name = OLDER_NAMES.get(name)
     return name
 

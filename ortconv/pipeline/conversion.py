@@ -25,7 +25,7 @@ from ortconv.pipeline.config import STAMP, beside, config_beside, ort_name, requ
 from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import Result
 from ortconv.pipeline.settings import Settings
-from ortconv.pipeline.stages import Observer, context_of, excused, notify, optimize_as_asked
+from ortconv.pipeline.stages import Observer, excused, notify, optimize_as_asked, settings_of
 from ortconv.pipeline.verify_each import watching
 from ortconv.public import public
 from ortconv.report.gates import check_gates, parse_gates
@@ -165,11 +165,9 @@ def _optimize(job: _Job, model: Model, expected: Reference | None) -> Context:
     """Optimize and partition the model, and record the results."""
     options, recipe, result = job.options, job.recipe, job.result
     with result.timed("optimize"):
-        context = context_of(options, recipe)
-        context.release = target_release(model, options.target_ort)
+        settings = settings_of(options, recipe, target_release(model, options.target_ort))
+        context = Context(settings, Journal(model.graph) if options.details or options.manifest else None)
         watch = watching(job.source, options, recipe, expected, context, job.observer)
-        if options.details or options.manifest:
-            context.journal = Journal(model.graph)
         narrowing = None
         if options.float16 and expected is not None:
             from ortconv.pipeline.float16 import narrow

@@ -12,7 +12,7 @@ from ortconv.models import load
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.recipe import Recipe
 from ortconv.pipeline.options import Options
-from ortconv.pipeline.stages import Observer, context_of, excused, notify, optimize_as_asked
+from ortconv.pipeline.stages import Observer, excused, notify, optimize_as_asked
 
 if TYPE_CHECKING:
     from ortconv.compare.reference import Reference
@@ -38,10 +38,8 @@ def watching(
 
     def check(count: int) -> None:
         model = load(source, options.fix_dims)
-        recipe_so_far = recipe._replace(stop_after=count)
-        done = context_of(options, recipe_so_far)
-        done.release = context.release
-        optimize_as_asked(model, options, recipe_so_far, done)
+        done = Context(context.settings._replace(limit=count))
+        optimize_as_asked(model, options, recipe, done)
         validate_stage(expected, model, "", excused(done, recipe))
 
     def watch(stage: str, model: Model) -> None:

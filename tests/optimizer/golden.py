@@ -33,7 +33,7 @@ from ortconv.ir.model import Model
 from ortconv.ir.text import text
 from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.optimizer.levels import run_passes
 from ortconv.optimizer.passes import FunctionPass, RulePass
 
@@ -74,9 +74,11 @@ class Case:
     def context(self, limit: int | None = None) -> Context:
         release = self.header.get("release")
         return Context(
-            target_platform=self.header.get("platform"),
-            release=None if release is None else release_named(release),
-            limit=limit,
+            PassSettings(
+                limit=limit,
+                release=None if release is None else release_named(release),
+                target_platform=self.header.get("platform"),
+            )
         )
 
     def update(self, result: str) -> None:

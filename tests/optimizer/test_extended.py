@@ -12,7 +12,7 @@ from rewriting import check, ops, optimized, parse, random_feeds
 
 from ortconv.ir.graph import Floats
 from ortconv.optimizer import extended, layout, propagation
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.optimizer.extended.fuse_matmul import operand_perm
 from tests.batches import batched
 
@@ -312,7 +312,7 @@ def test_overridable_scale_is_refused() -> None:
 
 
 def test_fusion_is_left_out_at_the_limit() -> None:
-    _, context = optimized(conv("y = Relu(c)"), extended.PASSES, Context(limit=0))
+    _, context = optimized(conv("y = Relu(c)"), extended.PASSES, Context(PassSettings(limit=0)))
     assert not context.trace
 
 

@@ -13,7 +13,7 @@ from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.basic.fold_constants import FOLD_CONSTANTS
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer.engine import Context, PassSettings
 
 
 def fold(proto: onnx.ModelProto, context: Context | None = None) -> Graph:
@@ -21,7 +21,7 @@ def fold(proto: onnx.ModelProto, context: Context | None = None) -> Graph:
     model, context = from_proto(proto), context or Context()
     FOLD_CONSTANTS.run(model.graph, context)
     verify(model.graph)
-    if context.limit is None:
+    if context.settings.limit is None:
         assert FOLD_CONSTANTS.run(model.graph, context) == 0
     model.graph.prune()
     feeds = random_feeds(proto)
@@ -107,11 +107,11 @@ def test_a_weight_quantized_again_folds() -> None:
 
 def test_growth_is_bounded() -> None:
     text = "g (float[1] x) => (float y) <int64[1] n = {1000}> { c = ConstantOfShape(n) y = Add(x, c) }"
-    assert ops(fold(parse(text), Context(fold_limit=3_991))) == ["ConstantOfShape", "Add"]
-    assert ops(fold(parse(text), Context(fold_limit=3_992))) == ["Add"]
+    assert ops(fold(parse(text), Context(PassSettings(fold_limit=3_991)))) == ["ConstantOfShape", "Add"]
+    assert ops(fold(parse(text), Context(PassSettings(fold_limit=3_992)))) == ["Add"]
     twice = """g (float[1] x) => (float y, float z) <int64[1] n = {1000}, int64[1] m = {1001}>
                { c = ConstantOfShape(n) y = Add(x, c) d = ConstantOfShape(m) z = Add(x, d) }"""
-    assert ops(fold(parse(twice), Context(fold_limit=5_000))) == ["Add", "ConstantOfShape", "Add"]
+    assert ops(fold(parse(twice), Context(PassSettings(fold_limit=5_000)))) == ["Add", "ConstantOfShape", "Add"]
 
 
 def test_an_expansion_of_unknown_size_is_not_tried() -> None:

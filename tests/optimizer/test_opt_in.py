@@ -17,7 +17,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer import catalog, levels, recipe
 from ortconv.optimizer.basic import cast_chain, quantize_weights
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.optimizer.extended import approximate
 from tests.batches import batched
 
@@ -180,7 +180,7 @@ def test_casts_between_floats_go_straight(between: int, to: int) -> None:
 def test_the_limit_of_rewrites_holds() -> None:
     proto = parse("g (float[4] x) => (float y) { a = com.microsoft.Gelu(x) y = com.microsoft.Gelu(a) }")
     model = from_proto(proto)
-    context = Context(limit=1)
+    context = Context(PassSettings(limit=1))
     for p in approximate.PASSES:
         p.run(model.graph, context)
     assert ops(model.graph) == {"com.microsoft.FastGelu": 1, "com.microsoft.Gelu": 1}

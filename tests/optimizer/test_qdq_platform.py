@@ -12,7 +12,7 @@ from qdq_net import MICROSOFT, Net, around, check
 from rewriting import optimized
 
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.optimizer.extended.qdq import PASSES
 from ortconv.optimizer.extended.qdq.signed import SHARED
 
@@ -58,7 +58,7 @@ def expected(op: str) -> dict[str, int]:
 
 def integers(net: Net, platform: str | None) -> set[DType | None]:
     """The types of what QuantizeLinear makes."""
-    model, _ = optimized(net.proto(), PASSES, Context(target_platform=platform))
+    model, _ = optimized(net.proto(), PASSES, Context(PassSettings(target_platform=platform)))
     return {n.out.dtype for n in model.graph if n.op == "QuantizeLinear"}
 
 

@@ -15,7 +15,7 @@ from rewriting import check, ops, optimized, parse, random_feeds, run
 from ortconv.ir.tensor import Array
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.basic import transpose
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.optimizer.permutation import compose, identity, inverse
 from tests.batches import batched
 from tests.counting import calls
@@ -497,7 +497,7 @@ def test_nodes_of_another_provider_stay() -> None:
 
 def test_it_stops_at_the_limit() -> None:
     for limit in range(4):
-        model, context = optimized_once(parse(QUANTIZED), Context(limit=limit))
+        model, context = optimized_once(parse(QUANTIZED), Context(PassSettings(limit=limit)))
         assert len(context.trace) == limit
         feeds = random_feeds(parse(QUANTIZED))
         for want, got in zip(run(parse(QUANTIZED), feeds), run(model, feeds), strict=True):

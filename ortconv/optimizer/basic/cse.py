@@ -28,7 +28,8 @@ def merge_common(graph: Graph, context: Context) -> int:
     seen: Seen = {}
     merged: dict[Value, Value] = {}
     twins: list[Node] = []
-    allowed = math.inf if context.limit is None else context.limit - len(context.trace)
+    limit = context.settings.limit
+    allowed = math.inf if limit is None else limit - len(context.trace)
     for node in graph:
         if merged:
             _read(node, merged)

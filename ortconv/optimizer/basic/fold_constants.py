@@ -178,7 +178,7 @@ def _fits(node: Node, size: int | None, context: Context) -> bool:
     """
     if size is None:
         return not traits(node).has(Trait.GROWS)
-    return context.grown + size - _freed_by(node) <= context.fold_limit
+    return context.grown + size - _freed_by(node) <= context.settings.fold_limit
 
 
 def _freed_by(node: Node) -> int:

@@ -142,7 +142,8 @@ def _has_both_layouts(node: Node, rank: int, context: Context) -> bool:
         return rank in RANKS[kind]
     if node.out.dtype is not DType.FLOAT or (crops and kind != "linear"):
         return False
-    return kind != "cubic" or context.release is None or first_release_of_form(CUBIC_LAST) <= context.release
+    release = context.settings.release
+    return kind != "cubic" or release is None or first_release_of_form(CUBIC_LAST) <= release
 
 
 def _gains(node: Node, x: Value, axis: int) -> bool | None:

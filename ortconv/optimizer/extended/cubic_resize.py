@@ -37,7 +37,7 @@ def raise_operator_set(graph: Graph, context: Context) -> int:
         return 0
     nodes = list(graph.walk())
     cubic = next((node for node in nodes if node.is_op("Resize") and _gains_from_antialias(node)), None)
-    lacks = context.release is not None and newest_opset(context.release) < WITH_ANTIALIAS
+    lacks = context.settings.release is not None and newest_opset(context.settings.release) < WITH_ANTIALIAS
     if cubic is None or lacks or context.exhausted or any(node.ep for node in nodes):
         return 0
     if not all(map(_is_same_with_antialias, nodes)):

@@ -393,7 +393,7 @@ def block_channels(graph: Graph, context: Context) -> int:
     Counterpart: NchwcTransformer
     Differs: Split, more elementwise operators and a product with a number per channel stay in blocks; no subgraphs.
     """
-    if context.target_platform != "amd64" or graph.owner is not None:
+    if context.settings.target_platform != "amd64" or graph.owner is not None:
         return 0
     blocks = BlockedValues(graph, context)
     for node in list(graph):

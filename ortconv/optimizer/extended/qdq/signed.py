@@ -44,7 +44,7 @@ def shift_shared_activations(graph: Graph, context: Context) -> int:
 
 
 def _shift_where(graph: Graph, context: Context, name: str, fits: Callable[[list[Node]], bool]) -> int:
-    if context.target_platform == "arm":
+    if context.settings.target_platform == "arm":
         return 0
     changes = 0
     shared: dict[tuple[int, Shape], Value] = {}
@@ -103,7 +103,7 @@ PRODUCTS = tuple(
 
 def fuse_products(graph: Graph, context: Context) -> int:
     """On ARM, Conv and MatMul of int8 become QLinearConv, QLinearMatMul and MatMulIntegerToFloat."""
-    return sum(p.run(graph, context) for p in PRODUCTS) if context.target_platform == "arm" else 0
+    return sum(p.run(graph, context) for p in PRODUCTS) if context.settings.target_platform == "arm" else 0
 
 
 SIGNED = FunctionPass("QDQS8ToU8Transformer", shift_activations, operators=QUANTIZERS)
