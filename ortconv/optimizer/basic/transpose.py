@@ -20,7 +20,6 @@ from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push,
 from ortconv.optimizer.conditions import ints, only_reader, own_producer, same_dim, with_open, with_shape
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.insertion import insert, insert_node
-from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import Perm, compose, identity, inverse, permuted, transpose_perm
 
 NAME = "TransposeOptimizer"
@@ -401,6 +400,3 @@ def add_transpose(value: Value, perm: Perm, before: Node) -> Value:
     """Transpose<perm> of a value, inserted before a node."""
     name = before.parent.fresh(f"{value.name}/Transpose")
     return insert("Transpose", [value], permuted(value.type, perm), before, {"perm": Ints(perm)}, name=name)
-
-
-PASSES = (FunctionPass(NAME, optimize_transposes, once=True, operators=(("", "Transpose"),)),)

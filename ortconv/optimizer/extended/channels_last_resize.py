@@ -21,7 +21,6 @@ from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Push
 from ortconv.optimizer.conditions import constant_of, same_dim, stated_scales
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.cubic_resize import enlarges
-from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import Perm, inverse, to_first
 from ortconv.optimizer.shapes import dim_of, elements
 
@@ -56,7 +55,7 @@ channels, each with a multiple of this number of pixels: then accesses compete f
 """
 
 
-def channels_last(graph: Graph, context: Context) -> int:
+def resize_channels_last(graph: Graph, context: Context) -> int:
     """Transpose(Resize(Transpose(x)))  ->  Resize(x) with channels last; also Upsample, and with other nodes in between
 
     The time after over that before, in onnxruntime 1.32 on one thread, for float images of 32 x 32 pixels that double:
@@ -230,6 +229,3 @@ def _vectors(node: Node, order: Perm) -> Mapping[int, Array]:
     crops = attribute(node, "coordinate_transformation_mode") == "tf_crop_and_resize"
     region = {1: np.concatenate((places, places + len(order)))} if crops else {}
     return {**region, 2: places, 3: places}
-
-
-PASSES = (FunctionPass(NAME, channels_last, once=True, operators=OPERATORS, also=(("", "Transpose"),)),)

@@ -9,7 +9,6 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
 from ortconv.optimizer.conditions import axes_of, channels_of, exactly, keeps_rank, per_channel, same_dim
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import permuted, to_first, to_last, transpose_perm
 
@@ -124,12 +123,6 @@ def fuse_unscaled_root_mean_square(m: Match) -> Replacement:
     return _by_root_mean_square(m, basic.ones((m.x.dim(-1),), DType.FLOAT) if m.x.rank else None)
 
 
-PASSES = passes(
-    fuse_layer_norm,
-    basic.fuse_layer_norm_bias,
-    fuse_channel_norm,
-    fuse_channel_norm_bias,
-    fuse_root_mean_square,
-    fuse_unscaled,
-    fuse_unscaled_root_mean_square,
-)
+LAYER_NORM = fuse_layer_norm + basic.fuse_layer_norm_bias
+CHANNEL_NORM = fuse_channel_norm + fuse_channel_norm_bias
+UNSCALED = fuse_unscaled + fuse_unscaled_root_mean_square

@@ -11,7 +11,6 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.split_transpose import merge_transposes
-from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import to_first, to_last, transpose_perm
 
@@ -141,4 +140,4 @@ def _moved(act: Node, x: Value) -> New | None:
     return New(act.op, [x], attrs, domain=act.domain, types=[x.type], like=act)
 
 
-PASSES = (RulePass("PointwiseConvFusion", turn_wide_product, turn_narrow_product, merge_transposes),)
+RULES = turn_wide_product + turn_narrow_product + merge_transposes

@@ -9,7 +9,6 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import equal_shapes, only_reader, without_absent
 from ortconv.optimizer.engine import Context, import_operators
 from ortconv.optimizer.insertion import insert_node
-from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.pattern import C, Match, P, matches
 
 SUM_OUTPUT = 3
@@ -86,6 +85,3 @@ def _replace(m: Match, context: Context) -> None:
     graph.remove_dead(add)
     name = "SkipLayerNormFusion" if "biased" not in m.bound else "BiasSkipLayerNormFusion"
     context.record(name, label, before - len(graph), 1)
-
-
-PASSES = (FunctionPass("SkipLayerNormFusion", fuse, operators=(("", "LayerNormalization"),)),)

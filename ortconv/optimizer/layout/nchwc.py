@@ -29,7 +29,6 @@ from ortconv.optimizer.conditions import (
 from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
 from ortconv.optimizer.insertion import insert, insert_node
-from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import to_first, to_last, transpose_perm
 
 NAME = "NchwcTransformer"
@@ -434,7 +433,3 @@ def _all_to_last(value: Value) -> list[Node]:
     readers = value.consumers
     fit = all(transpose_perm(user) == TO_LAST and user.graph is value.graph for user in readers)
     return readers if fit and not value.is_output else []
-
-
-NCHWC = FunctionPass(NAME, block_channels)
-PASSES = (NCHWC,)

@@ -7,7 +7,6 @@ that all support channels last needs Transposes only at its border.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes
 from ortconv.optimizer.conditions import numbers, producer_of
 from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.insertion import insert_node
-from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import permuted, to_first, to_last, transpose_perm
 from ortconv.optimizer.quantizers import BYTES, OPS, QUANTIZERS, is_single
 
@@ -135,7 +133,7 @@ def _results(node: Node) -> list[Value]:
     return node.present_outputs if node.op == "Split" else [node.out]
 
 
-def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
+def convert_regions(graph: Graph, context: Context, always: bool = False) -> int:
     """Convert every region that gains from it to channels last; with `always`, all regions with convolutions.
 
     Returns the number of changed nodes.
@@ -152,6 +150,11 @@ def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
             context.record(NAME, chosen[0].label, len(chosen), len(chosen))
             changes += len(chosen)
     return changes + (optimize_transposes(graph, context) if changes else 0)
+
+
+def convert_all_regions(graph: Graph, context: Context) -> int:
+    """Like onnxruntime's own transformer, which converts regions even if they do not gain."""
+    return convert_regions(graph, context, always=True)
 
 
 # ---------------------------------------------------------------------- regions
@@ -329,12 +332,3 @@ def _takes_either(user: Node, last: Value) -> bool:
         return _puts_last(user)
     pixels = (last.shape or ())[1:-1]
     return user.is_op("Flatten") and user.attr("axis", 1) == 1 and all(d == 1 for d in pixels) and not user.ep
-
-
-_CONVOLUTIONS = tuple(key for key in FORMS if key[1] == "QLinearConv")
-"""Operators of which a region must contain at least one."""
-
-NHWC = FunctionPass(NAME, channels_last, operators=_CONVOLUTIONS)
-ALWAYS_NHWC = FunctionPass(NAME, partial(channels_last, always=True), operators=_CONVOLUTIONS)
-"""Like onnxruntime's own transformer, which converts regions even if they do not gain."""
-PASSES = (NHWC,)

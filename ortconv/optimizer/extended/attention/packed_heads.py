@@ -11,7 +11,6 @@ from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.heads import SPLIT, split_of
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.insertion import insert, insert_node, integers, with_list
-from ortconv.optimizer.passes import FunctionPass
 
 PACKED = (2, 0, 3, 1, 4)
 PARTS = 3
@@ -82,6 +81,3 @@ def _replace(
         graph.replace(node.out, insert("Transpose", [cut], swapped, transpose, {"perm": Ints(SPLIT)}))
     for node, _ in picked:
         graph.remove_dead(node)
-
-
-PASSES = (FunctionPass("PackedHeadsFusion", fuse, operators=(("", "Transpose"),)),)

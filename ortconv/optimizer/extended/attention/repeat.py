@@ -10,7 +10,6 @@ from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.optimizer.conditions import axes_of, equal_shapes, keeps_rank, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import repeats
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P, with_factor
 from ortconv.optimizer.permutation import permuted, transpose_perm
 
@@ -129,6 +128,5 @@ def _shape(count: int, rows: Dim) -> Array:
     return np.array([0, count, rows if isinstance(rows, int) else -1, 0], np.int64)
 
 
-PASSES = REPEAT, GROUPED = passes(
-    fuse_repeat, fuse_static_repeat, transpose_before_repeat, scale_before_repeat, multiply_groups, scale_before_reshape
-)
+REPEATS = fuse_repeat + fuse_static_repeat
+PRODUCTS = transpose_before_repeat + scale_before_repeat + multiply_groups + scale_before_reshape

@@ -26,7 +26,6 @@ from ortconv.optimizer.conditions import (
 from ortconv.optimizer.engine import Context, New
 from ortconv.optimizer.extended.parts import AxisRange, part_of
 from ortconv.optimizer.insertion import insert, insert_fused, integers, reshaped
-from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.pattern import Match, P, matches
 from ortconv.optimizer.permutation import transpose_perm
 
@@ -269,6 +268,3 @@ def _angles(table: Table, function: str) -> Value | None:
 def _fits(dims: Shape | None, r: Rotation) -> bool:
     """True if the dimensions begin with batch and rows of the rotated tensor."""
     return dims is not None and same_dim(dims[0], r.x.dim(0)) and same_dim(dims[1], r.x.dim(3 - r.heads))
-
-
-PASSES = (FunctionPass("RotaryEmbeddingFusion", fuse, operators=(("", "Neg"),)),)

@@ -15,7 +15,6 @@ from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.cell import LstmCell, cell_of
 from ortconv.optimizer.insertion import LISTS_BY_INPUT, Maker, insert_node
-from ortconv.optimizer.passes import FunctionPass
 
 OLDEST = 11
 """The opset from which on CumSum exists, and Slice and Pad have their bounds as inputs."""
@@ -335,6 +334,3 @@ class _LstmMaker(Maker):
         """The first `rows` rows of (..., batch, width)."""
         shape = (*(value.shape or ())[:-2], batch, value.dim(-1))
         return self.node("Slice", [value, self.ints(0), rows, self.ints(len(shape) - 2)], {}, shape)
-
-
-PASSES = (FunctionPass("UnrolledLstmFusion", fuse, operators=(("", "Tanh"),)),)
