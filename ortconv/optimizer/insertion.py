@@ -8,28 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
-from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
-from ortconv.optimizer.conditions import without_absent
-from ortconv.optimizer.engine import constant, import_operators
-
-
-def insert_node(
-    op: str,
-    inputs: Sequence[Value | None],
-    outputs: int | Sequence[str | None],
-    types: Sequence[ValueType | None],
-    before: Node,
-    attrs: Mapping[str, Attribute] | None = None,
-    *,
-    domain: str = "",
-    name: str = "",
-) -> Node:
-    """A new node, which is inserted before another one and assigned to its provider. `outputs` is as for Graph.add_node."""
-    node = before.parent.add_node(op, inputs, outputs, attrs, domain=domain, name=name, types=types, before=before)
-    node.ep = before.ep
-    return node
+from ortconv.optimizer.engine import constant, insert_node
 
 
 def insert(
@@ -42,17 +23,8 @@ def insert(
     domain: str = "",
     name: str = "",
 ) -> Value:
-    """The only output of such a node."""
+    """The only output of a new node, which is inserted as by `insert_node`."""
     return insert_node(op, inputs, 1, [type], before, attrs, domain=domain, name=name).out
-
-
-def insert_fused(
-    op: str, inputs: Sequence[Value | None], types: Sequence[ValueType | None], before: Node, **attrs: Attribute
-) -> Node:
-    """A new node of ONNX Runtime's own domain, with outputs of these types, before another node and named after it."""
-    import_operators(before.parent, MICROSOFT)
-    name = before.parent.fresh(f"{before.name or before.out.name}/{op}")
-    return insert_node(op, without_absent(inputs), len(types), types, before, attrs, domain=MICROSOFT, name=name)
 
 
 def integers(graph: Graph, numbers: Sequence[Dim], near: Value, role: str = "const") -> Value:

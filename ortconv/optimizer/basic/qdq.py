@@ -9,8 +9,7 @@ from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import only_reader, wide
-from ortconv.optimizer.engine import Context, New, Replacement, constant, rule
-from ortconv.optimizer.insertion import insert_node
+from ortconv.optimizer.engine import Context, New, Replacement, constant, insert_node, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.quantizers import DOMAINS, INTEGERS, LIMITS, OPS, Quantized, is_quantizer, quantized, zero_points

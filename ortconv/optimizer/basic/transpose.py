@@ -18,8 +18,8 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Shape
 from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, carries, push
 from ortconv.optimizer.conditions import ints, only_reader, own_producer, same_dim, with_open, with_shape
-from ortconv.optimizer.engine import Context, constant
-from ortconv.optimizer.insertion import insert, insert_node
+from ortconv.optimizer.engine import Context, constant, insert_node
+from ortconv.optimizer.insertion import insert
 from ortconv.optimizer.permutation import Perm, compose, identity, inverse, permuted, transpose_perm
 
 NAME = "TransposeOptimizer"

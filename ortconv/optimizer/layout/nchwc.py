@@ -26,9 +26,9 @@ from ortconv.optimizer.conditions import (
     stated_scales,
     without_absent,
 )
-from ortconv.optimizer.engine import Context, constant, import_operators
+from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
-from ortconv.optimizer.insertion import insert, insert_node
+from ortconv.optimizer.insertion import insert
 from ortconv.optimizer.permutation import to_first, to_last, transpose_perm
 
 NAME = "NchwcTransformer"
@@ -83,7 +83,6 @@ class BlockedValues:
 
     def add(self, node: Node, op: str, inputs: Inputs, attrs: Attributes, shape: Shape, domain: str = "") -> Value:
         """Insert a new node before another one, with a name derived from it. Return its output."""
-        import_operators(self.graph, domain)
         name = self.graph.fresh(node.name or op)
         return insert(op, inputs, TensorType(DType.FLOAT, shape), node, attrs, domain=domain, name=name)
 

@@ -18,8 +18,7 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes
 from ortconv.optimizer.conditions import numbers, producer_of
-from ortconv.optimizer.engine import Context, constant, import_operators
-from ortconv.optimizer.insertion import insert_node
+from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.permutation import permuted, to_first, to_last, transpose_perm
 from ortconv.optimizer.quantizers import BYTES, OPS, QUANTIZERS, is_single
 
@@ -256,7 +255,6 @@ def _border(chosen: dict[Node, None]) -> int:
 
 
 def _convert(graph: Graph, chosen: list[Node]) -> None:
-    import_operators(graph, MICROSOFT)
     last: dict[Value, Value] = {}
     for node in chosen:
         form, results = FORMS[node.domain, node.op], _results(node)
