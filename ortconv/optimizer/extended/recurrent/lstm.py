@@ -14,7 +14,8 @@ from ortconv.optimizer.conditions import is_filled_with, is_finite, rounded, sam
 from ortconv.optimizer.engine import Context, insert_node
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.cell import LstmCell, cell_of
-from ortconv.optimizer.insertion import LISTS_BY_INPUT, Maker
+from ortconv.optimizer.extended.recurrent.making import Maker
+from ortconv.optimizer.insertion import LISTS_BY_INPUT
 
 OLDEST = 11
 """The opset from which on CumSum exists, and Slice and Pad have their bounds as inputs."""

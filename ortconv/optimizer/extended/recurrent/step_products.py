@@ -13,7 +13,7 @@ from ortconv.optimizer.conditions import SLICE_BY_INPUTS, array_of, constant_of
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.cell import weight_product
-from ortconv.optimizer.insertion import Maker
+from ortconv.optimizer.extended.recurrent.making import Maker
 
 FEWEST = 4
 """Minimum number of slices for which one product is faster."""
