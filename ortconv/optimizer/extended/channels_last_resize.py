@@ -21,7 +21,7 @@ from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Push
 from ortconv.optimizer.conditions import constant_of, same_dim, stated_scales
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.cubic_resize import enlarges
-from ortconv.optimizer.permutation import Perm, inverse, to_first
+from ortconv.optimizer.permutation import Perm, channels_to_first, inverse
 from ortconv.optimizer.shapes import dim_of, elements
 
 NAME = "ChannelsLastResize"
@@ -82,7 +82,7 @@ def resize_channels_last(graph: Graph, context: Context) -> int:
 
 
 def _resize(context: Context, node: Node, slot: int, perm: Perm) -> Push | None:
-    first, x = to_first(len(perm)), node.inputs[0]
+    first, x = channels_to_first(len(perm)), node.inputs[0]
     if x is None or perm not in (first, inverse(first)):
         return None
     axis = _channels(node, x, perm)
@@ -102,7 +102,7 @@ def _channels(node: Node, x: Value, perm: Perm) -> int | None:
     if rank == 3:
         kept = [axis for axis in (1, 2) if _is_kept(node, x, axis)]
         return kept[0] if len(kept) == 1 and _is_kept(node, x, 0) else None
-    axis = 1 if perm == to_first(rank) else rank - 1
+    axis = 1 if perm == channels_to_first(rank) else rank - 1
     known = attribute(node, "mode") == "nearest" or (_is_kept(node, x, axis) and _is_kept(node, x, 0))
     return axis if known else None
 

@@ -29,10 +29,10 @@ from ortconv.optimizer.conditions import (
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
 from ortconv.optimizer.insertion import insert
-from ortconv.optimizer.permutation import to_first, to_last, transpose_perm
+from ortconv.optimizer.permutation import channels_to_first, channels_to_last, transpose_perm
 
 NAME = "NchwcTransformer"
-TO_LAST, TO_FIRST = to_last(4), to_first(4)
+TO_LAST, TO_FIRST = channels_to_last(4), channels_to_first(4)
 CONV_ATTRIBUTES = (
     "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides", "activation", "activation_params",
 )  # fmt: skip

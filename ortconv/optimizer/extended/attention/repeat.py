@@ -11,7 +11,7 @@ from ortconv.optimizer.conditions import axes_of, equal_shapes, keeps_rank, with
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import repeats
 from ortconv.optimizer.pattern import C, Match, P, with_factor
-from ortconv.optimizer.permutation import permuted, transpose_perm
+from ortconv.optimizer.permutation import permuted_type, transpose_perm
 
 _WIDE = P("Expand", P("Unsqueeze", "x", ..., name="unsqueeze"), ..., name="expand")
 
@@ -73,7 +73,7 @@ def transpose_before_repeat(m: Match) -> Replacement:
     perm, x = transpose_perm(m.root), m.x
     if perm is None or x.shape is None or repeats(gather) is None:
         return None
-    inner = New("Transpose", [x], {"perm": Ints(perm)}, types=[permuted(x.type, perm)])
+    inner = New("Transpose", [x], {"perm": Ints(perm)}, types=[permuted_type(x.type, perm)])
     axis = perm.index(gather.attr("axis", 0) % len(perm))
     return New("Gather", [inner, m.index], {"axis": axis}, like=gather)
 
