@@ -344,20 +344,38 @@ def _make(new: New, root: Node, added: list[Node]) -> Node:
     graph = root.parent
     inputs = [_materialize(source, root, added) for source in new.inputs]
     name = new.like.name if new.like is not None else graph.fresh(f"{root.name or root.out.name}/{new.op}")
-    import_operators(graph, new.domain)
-    node = graph.add_node(
-        new.op, inputs, new.outputs, new.attrs, domain=new.domain, name=name, types=new.types, before=root
-    )
-    node.ep = root.ep
+    node = insert_node(new.op, inputs, new.outputs, new.types, root, new.attrs, domain=new.domain, name=name)
     added.append(node)
     if any(v is not None and v.type is None for v in node.outputs):
         update_types(node)
     return node
 
 
-def import_operators(graph: Graph, domain: str) -> None:
-    """Import version 1 of a domain's operators, for a node about to be created, unless the model already imports them."""
+def insert_new(new: New, before: Node) -> Node:
+    """The node of a New, created before another one as for a rule that has this root."""
+    return _make(new, before, [])
+
+
+def insert_node(
+    op: str,
+    inputs: Sequence[Value | None],
+    outputs: int | Sequence[str | None],
+    types: Sequence[ValueType | None],
+    before: Node,
+    attrs: Mapping[str, Attribute] | None = None,
+    *,
+    domain: str = "",
+    name: str = "",
+) -> Node:
+    """A new node, which is inserted before another one and assigned to its provider. `outputs` is as for Graph.add_node.
+
+    Version 1 of its domain is imported unless the model already imports the domain.
+    """
+    graph = before.parent
     graph.opsets.setdefault(domain, 1)
+    node = graph.add_node(op, inputs, outputs, attrs, domain=domain, name=name, types=types, before=before)
+    node.ep = before.ep
+    return node
 
 
 def constant(near: Node, content: Tensor | Array | Any) -> Value:

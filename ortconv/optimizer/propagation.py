@@ -11,7 +11,6 @@ from ortconv.ir.schema import since_version
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import INT32_MAX, RESHAPES, spatial_pads, split_sizes
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import COMPUTES_SHAPES, Element, axis_slices, elements, target
 from ortconv.optimizer.symbols import at_most, is_anonymous, is_vague, minus, plus, quotient
@@ -336,6 +335,3 @@ def _values(graph: Graph) -> Iterator[Value]:
         yield from each.inputs
         for node in each:
             yield from node.present_outputs
-
-
-PASSES = (FunctionPass("ShapePropagation", propagate),)

@@ -19,7 +19,8 @@ DOMAINS = ("", MICROSOFT)
 """Domains that have QuantizeLinear and DequantizeLinear."""
 
 OPS = ("QuantizeLinear", "DequantizeLinear")
-QUANTIZERS = tuple((domain, op) for domain in DOMAINS for op in OPS)
+QUANTIZE, DEQUANTIZE = (tuple((domain, op) for domain in DOMAINS) for op in OPS)
+QUANTIZERS = QUANTIZE + DEQUANTIZE
 
 BYTES = frozenset({DType.UINT8, DType.INT8})
 INTEGERS = BYTES | {DType.UINT16, DType.INT16}

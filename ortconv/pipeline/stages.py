@@ -16,7 +16,8 @@ from ortconv.ir.kernels import newest_opset, release_named
 from ortconv.ir.model import Model
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import Context, PassSettings, Rewrite, rule_counts
-from ortconv.optimizer.levels import AnyPass, inexact, run_passes
+from ortconv.optimizer.levels import inexact, run_passes
+from ortconv.optimizer.passes import Pass
 from ortconv.ortformat.functions import expand_functions
 from ortconv.ortformat.releases import target_release
 from ortconv.ortformat.subbyte import narrow_readers, widen_constants
@@ -204,7 +205,7 @@ def excused(context: Context, recipe: recipes.Recipe) -> tuple[str, ...]:
     return tuple(name for name in context.counts() if name in names)
 
 
-def _run(model: Model, passes: tuple[AnyPass, ...], context: Context, observer: Observer | None) -> int:
+def _run(model: Model, passes: tuple[Pass, ...], context: Context, observer: Observer | None) -> int:
     """Run passes until none changes anything. Return the number of changes."""
     total = 0
     for p, changes in run_passes(model.graph, passes, context):

@@ -24,7 +24,7 @@ from ortconv.errors import BackendError, MismatchError
 from ortconv.files import mapped
 from ortconv.ir.graph import Graph
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.passes import Pass
 from ortconv.runtime.deadline import TimeLimitError, within
 
 needs_c = pytest.mark.skipif(not onnxruntime_c.is_available(), reason="this package of onnxruntime has no C library")
@@ -92,7 +92,7 @@ def test_other_numbers_are_found(model: Path, tmp_path: Path, monkeypatch: pytes
             node.op = "Sigmoid"
         return len(wrong)
 
-    monkeypatch.setattr(basic, "PASSES", (*basic.PASSES, FunctionPass("Spoil", spoil)))
+    monkeypatch.setattr(basic, "PASSES", (*basic.PASSES, Pass("Spoil", spoil)))
     for engine in BOTH:
         with pytest.raises(MismatchError, match=f"output '[yz]' differs from the source's on {engine}"):
             ortconv.convert(model, tmp_path / "m.ort", validate_on=engine)

@@ -18,7 +18,7 @@ from ortconv.ir.model import Model
 from ortconv.models import load
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context, New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import Match, P
 from ortconv.pipeline import optimize_traced
 from ortconv.runtime.session import Session
@@ -141,7 +141,7 @@ def test_the_rewrite_at_fault_is_named() -> None:
     source, result = model(FORWARD), model(FORWARD)
     journal = Journal(result.graph)
     context = Context(journal=journal)
-    RulePass("Rules", right, wrong).run(result.graph, context)
+    Pass("Rules", right + wrong).run(result.graph, context)
     rewrites = {label: r.rule for r in context.trace if r.change is not None for label in r.change.made}
     origin = Origin(journal.names(), rewrites)
     subjects = [Subject("a", source, ("numpy",)), Subject("b", result, ("numpy",), None, origin)]

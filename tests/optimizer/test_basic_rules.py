@@ -20,7 +20,7 @@ from tests.conftest import examples
 from tests.counting import calls
 from tests.unoptimized import run
 
-BASIC = "ortconv.optimizer.basic."
+BASIC = "basic."
 
 
 def model(nodes: list[Any], constants: dict[str, Any], shape: list[int], rank: int | None = None) -> ModelProto:

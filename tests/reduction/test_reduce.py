@@ -19,7 +19,7 @@ from ortconv.errors import OrtconvError, UsageError
 from ortconv.ir.graph import Node
 from ortconv.optimizer.engine import Context, Match, New, P, Replacement, rule
 from ortconv.optimizer.levels import run_passes
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import Pass
 from ortconv.reduction.command import LATE, Command
 from tests.conftest import SAMPLES
 
@@ -66,7 +66,7 @@ def forget_bias(m: Match) -> Replacement:
 
 def wrong_rewrite(path: Path) -> bool:
     def rewrite(model: Any) -> None:
-        list(run_passes(model.graph, (RulePass("Wrong", forget_bias),), Context()))
+        list(run_passes(model.graph, (Pass("Wrong", forget_bias),), Context()))
 
     return any(not np.allclose(a, b, rtol=1e-2) for a, b in zip(outputs(path), outputs(path, rewrite), strict=True))
 

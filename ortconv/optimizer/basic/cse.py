@@ -11,7 +11,6 @@ from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import default_attributes, is_deterministic
 from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.passes import FunctionPass
 
 PURE_DOMAINS = frozenset({"", "ai.onnx.ml"})
 
@@ -94,6 +93,3 @@ def _merge(graph: Graph, kept: Node, node: Node, merged: dict[Value, Value]) -> 
         else:
             merged[old] = new
     return True
-
-
-PASSES = (FunctionPass("CommonSubexpressionElimination", merge_common),)

@@ -19,7 +19,6 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.shapes import static_elements
 
 
@@ -62,8 +61,6 @@ def _folded(node: Node, context: Context, exact: Exact) -> list[Value] | None:
 
 Exact = dict[Tensor, Array]
 """Constants in float16 that were computed in float32, and their elements before they were rounded."""
-
-FOLD_CONSTANTS = FunctionPass("ConstantFolding", fold)
 
 
 def _update_types(node: Node) -> bool:

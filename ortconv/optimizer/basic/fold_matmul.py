@@ -21,7 +21,6 @@ from ortconv.optimizer.conditions import (
     with_shape,
 )
 from ortconv.optimizer.engine import Context, New, NewInput, Replacement, apply, rule
-from ortconv.optimizer.passes import FunctionPass, RulePass, passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.symbols import quotient
@@ -282,10 +281,6 @@ def _gains(stack: Value, adds: list[Node], graph: Graph) -> bool:
     return any(map(_merges, behind)) or (owned and stack.producer is not None and _merges(stack.producer))
 
 
-PASSES: tuple[FunctionPass | RulePass, ...] = (
-    *passes(fuse_matmul_add),
-    FunctionPass("MatMulAddFusion", fuse_stacked, operators=(("", "MatMul"),)),
-)
 RULES = (
     *fuse_gemm_sum,
     *fuse_transposed_operand,

@@ -11,7 +11,6 @@ from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import axes_of, exactly, keeps_rank, same_dim, scalar
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 GELU_OPSET = 20
@@ -169,4 +168,4 @@ def ones(shape: Shape, dtype: DType) -> NewInput:
     return np.ones(known, dtype.numpy) if len(known) == len(shape) else None
 
 
-PASSES = GELU, LAYER_NORM = passes(fuse_gelu, fuse_layer_norm, fuse_layer_norm_bias)
+LAYER_NORM = fuse_layer_norm + fuse_layer_norm_bias

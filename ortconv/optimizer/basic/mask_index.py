@@ -11,7 +11,6 @@ from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import RESHAPES, equal_shapes, producer_of, scalar
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.insertion import LISTS_BY_INPUT
-from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.shapes import Element, dim_of, elements, expressed
 from ortconv.optimizer.symbols import times
@@ -209,4 +208,4 @@ def eliminate_and(m: Match) -> Replacement:
     return m.x if equal_shapes(m.x.shape, m.root.out.shape) and is_true(m.true) else None
 
 
-PASSES = (RulePass("IndexedMaskFusion", fuse_flat_lookup, fuse_lookup, fuse_store, eliminate_and),)
+RULES = fuse_flat_lookup + fuse_lookup + fuse_store + eliminate_and

@@ -10,7 +10,6 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.conditions import INT32_MAX, ints
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.shapes import AxisSlice, Element, axis_slices
 
@@ -84,6 +83,3 @@ def fuse_space_to_depth(m: Match) -> Replacement:
         return None
     indices = np.arange(4 * channels, dtype=np.int64).reshape(4, channels)[order].reshape(-1)
     return New("Gather", [blocks, indices], {"axis": 1})
-
-
-PASSES = passes(fuse_space_to_depth)

@@ -21,8 +21,7 @@ from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Push
 from ortconv.optimizer.conditions import constant_of, same_dim, stated_scales
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.cubic_resize import enlarges
-from ortconv.optimizer.passes import FunctionPass
-from ortconv.optimizer.permutation import Perm, inverse, to_first
+from ortconv.optimizer.permutation import Perm, channels_to_first, inverse
 from ortconv.optimizer.shapes import dim_of, elements
 
 NAME = "ChannelsLastResize"
@@ -56,7 +55,7 @@ channels, each with a multiple of this number of pixels: then accesses compete f
 """
 
 
-def channels_last(graph: Graph, context: Context) -> int:
+def resize_channels_last(graph: Graph, context: Context) -> int:
     """Transpose(Resize(Transpose(x)))  ->  Resize(x) with channels last; also Upsample, and with other nodes in between
 
     The time after over that before, in onnxruntime 1.32 on one thread, for float images of 32 x 32 pixels that double:
@@ -83,7 +82,7 @@ def channels_last(graph: Graph, context: Context) -> int:
 
 
 def _resize(context: Context, node: Node, slot: int, perm: Perm) -> Push | None:
-    first, x = to_first(len(perm)), node.inputs[0]
+    first, x = channels_to_first(len(perm)), node.inputs[0]
     if x is None or perm not in (first, inverse(first)):
         return None
     axis = _channels(node, x, perm)
@@ -103,7 +102,7 @@ def _channels(node: Node, x: Value, perm: Perm) -> int | None:
     if rank == 3:
         kept = [axis for axis in (1, 2) if _is_kept(node, x, axis)]
         return kept[0] if len(kept) == 1 and _is_kept(node, x, 0) else None
-    axis = 1 if perm == to_first(rank) else rank - 1
+    axis = 1 if perm == channels_to_first(rank) else rank - 1
     known = attribute(node, "mode") == "nearest" or (_is_kept(node, x, axis) and _is_kept(node, x, 0))
     return axis if known else None
 
@@ -231,6 +230,3 @@ def _vectors(node: Node, order: Perm) -> Mapping[int, Array]:
     crops = attribute(node, "coordinate_transformation_mode") == "tf_crop_and_resize"
     region = {1: np.concatenate((places, places + len(order)))} if crops else {}
     return {**region, 2: places, 3: places}
-
-
-PASSES = (FunctionPass(NAME, channels_last, once=True, operators=OPERATORS, also=(("", "Transpose"),)),)

@@ -11,7 +11,6 @@ from ortconv.ir.schema import attribute, schema, schema_of, since_version
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import same_dim, wide
 from ortconv.optimizer.engine import Context, New, Replacement, rule
-from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import Match, P
 
 WITH_ANTIALIAS = 18
@@ -93,9 +92,3 @@ def enlarges(node: Node, x: Value) -> bool:
     return attribute(node, "keep_aspect_ratio_policy") in (None, "stretch") and all(
         same_dim(a, b) or (isinstance(a, int) and isinstance(b, int) and a <= b) for a, b in dims
     )
-
-
-PASSES = (
-    FunctionPass("CubicOperatorSet", raise_operator_set, operators=(("", "Resize"),)),
-    RulePass("CubicUpsampling", upsample_with_antialias),
-)

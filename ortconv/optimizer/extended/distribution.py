@@ -11,7 +11,6 @@ from ortconv.ir.types import Dim, TensorType
 from ortconv.optimizer.conditions import ints, spatial_pads, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
 
@@ -54,6 +53,3 @@ def move_to_last_axis(m: Match) -> Replacement:
     weights = m.tensor("w").numpy().reshape(-1, 1)
     mean = New("MatMul", [share, weights], {}, like=m.node("conv"), types=typed(n, rows, columns, 1))
     return New("Reshape", [mean, m.shape], like=m.root)
-
-
-PASSES = passes(move_to_last_axis)

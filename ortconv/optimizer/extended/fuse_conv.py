@@ -13,7 +13,6 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import broadcasts_into, clip_bounds, clip_range, exactly, scalar
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 LARGEST_FLOAT = 3.4028234663852886e38
@@ -130,4 +129,4 @@ def replace_prelu(m: Match) -> Replacement:
     return New("LeakyRelu", [m.x], {"alpha": float(slopes.flat[0])}, like=m.root)
 
 
-PASSES = passes(fuse_hard_sigmoid, replace_prelu, fuse_conv_activation, fuse_conv_hard_swish)
+ACTIVATIONS = fuse_conv_activation + fuse_conv_hard_swish

@@ -26,14 +26,13 @@ from ortconv.optimizer.conditions import (
     stated_scales,
     without_absent,
 )
-from ortconv.optimizer.engine import Context, constant, import_operators
+from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
-from ortconv.optimizer.insertion import insert, insert_node
-from ortconv.optimizer.passes import FunctionPass
-from ortconv.optimizer.permutation import to_first, to_last, transpose_perm
+from ortconv.optimizer.insertion import insert
+from ortconv.optimizer.permutation import channels_to_first, channels_to_last, transpose_perm
 
 NAME = "NchwcTransformer"
-TO_LAST, TO_FIRST = to_last(4), to_first(4)
+TO_LAST, TO_FIRST = channels_to_last(4), channels_to_first(4)
 CONV_ATTRIBUTES = (
     "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides", "activation", "activation_params",
 )  # fmt: skip
@@ -84,7 +83,6 @@ class BlockedValues:
 
     def add(self, node: Node, op: str, inputs: Inputs, attrs: Attributes, shape: Shape, domain: str = "") -> Value:
         """Insert a new node before another one, with a name derived from it. Return its output."""
-        import_operators(self.graph, domain)
         name = self.graph.fresh(node.name or op)
         return insert(op, inputs, TensorType(DType.FLOAT, shape), node, attrs, domain=domain, name=name)
 
@@ -434,7 +432,3 @@ def _all_to_last(value: Value) -> list[Node]:
     readers = value.consumers
     fit = all(transpose_perm(user) == TO_LAST and user.graph is value.graph for user in readers)
     return readers if fit and not value.is_output else []
-
-
-NCHWC = FunctionPass(NAME, block_channels)
-PASSES = (NCHWC,)

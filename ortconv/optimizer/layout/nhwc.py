@@ -7,7 +7,6 @@ that all support channels last needs Transposes only at its border.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +18,8 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes
 from ortconv.optimizer.conditions import numbers, producer_of
-from ortconv.optimizer.engine import Context, constant, import_operators
-from ortconv.optimizer.insertion import insert_node
-from ortconv.optimizer.passes import FunctionPass
-from ortconv.optimizer.permutation import permuted, to_first, to_last, transpose_perm
+from ortconv.optimizer.engine import Context, constant, insert_node
+from ortconv.optimizer.permutation import channels_to_first, channels_to_last, permuted_type, transpose_perm
 from ortconv.optimizer.quantizers import BYTES, OPS, QUANTIZERS, is_single
 
 NAME = "NhwcTransformer"
@@ -59,7 +56,7 @@ def _channels_last(node: Node) -> Attributes:
 
 def _last_axis(node: Node) -> Attributes:
     rank = node.out.rank or 0
-    return {**node.attrs, "axis": to_last(rank).index(int(node.attr("axis", 0)) % rank)}
+    return {**node.attrs, "axis": channels_to_last(rank).index(int(node.attr("axis", 0)) % rank)}
 
 
 def _without(*names: str) -> Callable[[Node], Attributes]:
@@ -135,7 +132,7 @@ def _results(node: Node) -> list[Value]:
     return node.present_outputs if node.op == "Split" else [node.out]
 
 
-def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
+def convert_regions(graph: Graph, context: Context, always: bool = False) -> int:
     """Convert every region that gains from it to channels last; with `always`, all regions with convolutions.
 
     Returns the number of changed nodes.
@@ -152,6 +149,11 @@ def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
             context.record(NAME, chosen[0].label, len(chosen), len(chosen))
             changes += len(chosen)
     return changes + (optimize_transposes(graph, context) if changes else 0)
+
+
+def convert_all_regions(graph: Graph, context: Context) -> int:
+    """Like onnxruntime's own transformer, which converts regions even if they do not gain."""
+    return convert_regions(graph, context, always=True)
 
 
 # ---------------------------------------------------------------------- regions
@@ -253,12 +255,11 @@ def _border(chosen: dict[Node, None]) -> int:
 
 
 def _convert(graph: Graph, chosen: list[Node]) -> None:
-    import_operators(graph, MICROSOFT)
     last: dict[Value, Value] = {}
     for node in chosen:
         form, results = FORMS[node.domain, node.op], _results(node)
         inputs = _inputs(node, form, last)
-        types = [permuted(value.type, to_last(node.out.rank or 0)) for value in results]
+        types = [permuted_type(value.type, channels_to_last(node.out.rank or 0)) for value in results]
         attrs = form.attrs(node)
         made = insert_node(form.op, inputs, len(types), types, node, attrs, domain=form.domain, name=node.name)
         last |= {old: value for old, value in zip(results, made.outputs) if value is not None}
@@ -275,7 +276,7 @@ def _inputs(node: Node, form: NhwcForm, last: dict[Value, Value]) -> list[Value 
         value = inputs[slot]
         assert value is not None
         inputs[slot] = last[value] if value in last else last.setdefault(value, _entering(node, value))
-    perm = list(to_last(node.out.rank or 0))
+    perm = list(channels_to_last(node.out.rank or 0))
     for slot in form.vectors:
         vector = node.input(slot)
         if vector is not None and vector.constant is not None and vector.constant.size == len(perm):
@@ -285,7 +286,7 @@ def _inputs(node: Node, form: NhwcForm, last: dict[Value, Value]) -> list[Value 
 
 def _entering(node: Node, value: Value) -> Value:
     """A value with its channels last, created before a node."""
-    perm = to_last(node.out.rank or 0)
+    perm = channels_to_last(node.out.rank or 0)
     if value.constant is not None:
         array = value.constant.numpy()
         if array.size == 1:
@@ -303,7 +304,7 @@ def _merges(value: Value) -> bool:
 def _source_of_transpose(value: Value) -> Value | None:
     """The input of a Transpose that moved the value's channels to the front; None if there is no such Transpose."""
     node = value.producer
-    return node.inputs[0] if node is not None and transpose_perm(node) == to_first(value.rank or 0) else None
+    return node.inputs[0] if node is not None and transpose_perm(node) == channels_to_first(value.rank or 0) else None
 
 
 def _leave(graph: Graph, node: Node, old: Value, last: Value) -> None:
@@ -316,11 +317,11 @@ def _leave(graph: Graph, node: Node, old: Value, last: Value) -> None:
             else:
                 graph.set_input(user, 0, last)
     if old.is_used:
-        graph.replace(old, add_transpose(last, to_first(last.rank or 0), node))
+        graph.replace(old, add_transpose(last, channels_to_first(last.rank or 0), node))
 
 
 def _puts_last(user: Node) -> bool:
-    return transpose_perm(user) == to_last(user.out.rank or 0) and not user.ep
+    return transpose_perm(user) == channels_to_last(user.out.rank or 0) and not user.ep
 
 
 def _takes_either(user: Node, last: Value) -> bool:
@@ -329,12 +330,3 @@ def _takes_either(user: Node, last: Value) -> bool:
         return _puts_last(user)
     pixels = (last.shape or ())[1:-1]
     return user.is_op("Flatten") and user.attr("axis", 1) == 1 and all(d == 1 for d in pixels) and not user.ep
-
-
-_CONVOLUTIONS = tuple(key for key in FORMS if key[1] == "QLinearConv")
-"""Operators of which a region must contain at least one."""
-
-NHWC = FunctionPass(NAME, channels_last, operators=_CONVOLUTIONS)
-ALWAYS_NHWC = FunctionPass(NAME, partial(channels_last, always=True), operators=_CONVOLUTIONS)
-"""Like onnxruntime's own transformer, which converts regions even if they do not gain."""
-PASSES = (NHWC,)

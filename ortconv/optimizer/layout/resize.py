@@ -7,7 +7,6 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import wide
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import BYTES
 from ortconv.optimizer.shapes import dim_of, elements
@@ -47,6 +46,3 @@ def _keeps_outer_axes(node: Node, x: Value) -> bool:
         known = elements(sizes)
         return known is not None and len(known) == IMAGE and known[:2] == tuple(dim_of(x, i) for i in range(2))
     return scales is not None and scales.constant is not None and tuple(wide(scales).reshape(-1)[:2]) == (1, 1)
-
-
-PASSES = passes(resize_as_float)

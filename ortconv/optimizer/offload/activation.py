@@ -9,7 +9,6 @@ from ortconv.ir.schema import attribute
 from ortconv.optimizer.conditions import clip_range
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import SQRT_2_OVER_PI, add, clipped, div, is_float, mul, op, sub, unary
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
@@ -214,19 +213,18 @@ def erf_by_exp(m: Match) -> Replacement:
     return mul(sign, sub(1, tail))
 
 
-PASSES = passes(
-    hard_sigmoid,
-    hard_swish,
-    clip,
-    softplus,
-    softsign,
-    mish,
-    swish,
-    selu,
-    celu,
-    elu,
-    gelu_by_tanh,
-    gelu_by_erf,
-    erf_by_exp,
+RULES = (
+    *hard_sigmoid,
+    *hard_swish,
+    *clip,
+    *softplus,
+    *softsign,
+    *mish,
+    *swish,
+    *selu,
+    *celu,
+    *elu,
+    *gelu_by_tanh,
+    *gelu_by_erf,
+    *erf_by_exp,
 )
-INEXACT = frozenset({"ErfToExp"})

@@ -24,7 +24,6 @@ from ortconv.optimizer.offload.parts import (
     summand,
     transpose,
 )
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -233,4 +232,4 @@ def fused_matmul(m: Match) -> Replacement:
     return product if alpha == 1 else mul(product, alpha)
 
 
-PASSES = passes(by_rows, by_gemm, equal_ranks, plain_gemm, fused_gemm, fused_matmul)
+RULES = by_rows + by_gemm + equal_ranks + plain_gemm + fused_gemm + fused_matmul

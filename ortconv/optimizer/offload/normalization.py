@@ -24,7 +24,6 @@ from ortconv.optimizer.offload.parts import (
     trailing,
     transpose,
 )
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 
@@ -259,14 +258,14 @@ def log_softmax(m: Match) -> Replacement:
     return reshape(sub(d, op("Log", total)), shape)
 
 
-PASSES = passes(
-    layer_norm,
-    rms_norm,
-    instance_norm,
-    group_norm,
-    reduction,
-    reduced_max,
-    softmax_of_rows,
-    softmax_of_last_axis,
-    log_softmax,
+RULES = (
+    *layer_norm,
+    *rms_norm,
+    *instance_norm,
+    *group_norm,
+    *reduction,
+    *reduced_max,
+    *softmax_of_rows,
+    *softmax_of_last_axis,
+    *log_softmax,
 )

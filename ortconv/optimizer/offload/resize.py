@@ -13,7 +13,6 @@ from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import constant_of, stated_scales
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, op
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 OPTIONAL_SCALES = 13
@@ -161,4 +160,4 @@ def nearest(m: Match) -> Replacement:
     return y if isinstance(y, New) else op("Identity", y)
 
 
-PASSES = passes(plain_resize, nearest)
+RULES = plain_resize + nearest

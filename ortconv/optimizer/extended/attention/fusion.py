@@ -41,7 +41,6 @@ from ortconv.optimizer.extended.attention.projection import (
     projected_from,
     projection_of,
 )
-from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.pattern import C, P, matches
 from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import output_dims
@@ -395,6 +394,3 @@ def _is_faster_in_parts(f: Found) -> bool:
 
 def _is_masked(f: Found) -> bool:
     return f.bias is not None or f.padding is not None
-
-
-PASSES = (FunctionPass("AttentionFusion", fuse, operators=(("", "Softmax"),), also=(("", "MatMul"),)),)

@@ -9,7 +9,6 @@ from ortconv.optimizer.conditions import SLICE_BY_INPUTS, numbers, only_reader
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.mask import Masks
 from ortconv.optimizer.insertion import insert, integers
-from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.pattern import Match, P, matches
 from ortconv.optimizer.symbols import quotient
 
@@ -66,6 +65,3 @@ def _sum(m: Match, masks: Masks) -> Value:
     apart = insert("Reshape", [bias, shape], TensorType(DType.FLOAT, (batch, heads, 1, bias.dim(2))), outer)
     dims = broadcast_shapes([apart.shape, mask.shape]) or (None,) * 4
     return insert("Add", [apart, mask], TensorType(DType.FLOAT, dims), outer)
-
-
-PASSES = (FunctionPass("StackedBiasFusion", fuse, operators=(("", "Softmax"),)),)

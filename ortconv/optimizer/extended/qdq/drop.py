@@ -15,7 +15,6 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import clip_bounds, only_use
 from ortconv.optimizer.engine import New, Out, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.quantizers import (
     BYTES,
@@ -163,6 +162,3 @@ def cancel_pair(m: Match) -> Replacement:
 
 CLAMP_RULES = drop_clip + drop_relu
 RULES = drop_around_mover + drop_before_split + drop_before_arg_max
-
-PASSES = passes(drop_clip, drop_relu, cancel_pair)
-CLEANUP = PASSES[-1]
