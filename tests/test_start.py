@@ -39,7 +39,7 @@ UNUSED = ("difflib", "numpy.ma", "numpy.random", "onnx", "onnxruntime", "random"
 COMMANDS: dict[str, tuple[Callable[[Path, Path], list[str]], int, tuple[str, ...]]] = {
     "convert": (
         convert,
-        128,
+        118,
         ("hashlib", "ortconv.batch", "ortconv.compare", "ortconv.partition", "ortconv.pipeline.manifest"),
     ),
     "run": (
