@@ -15,7 +15,7 @@ from ortconv.compare.comparison import compare, subject
 from ortconv.compare.feeds import Draw
 from ortconv.documents import Document
 from ortconv.errors import GateError, UsageError
-from ortconv.files import digest, read_text
+from ortconv.files import digest
 from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.partition import Target
 from ortconv.public import public
@@ -170,7 +170,7 @@ def _static(now: Facts, then: Facts, app_config: str | Path | None) -> _Values:
     if app_config is None:
         config = RequiredOperators.parse("\n".join(then.required))
     else:
-        config = RequiredOperators.parse(read_text(app_config))
+        config = RequiredOperators.read(app_config)
     missing = lacking(now, config)
     before = {"missing": len(lacking(then, config))}
     return _Values({**now.values(), "missing": len(missing)}, {**then.values(), **before}, notes_on(now, then, missing))

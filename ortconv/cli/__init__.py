@@ -20,6 +20,7 @@ from ortconv import __version__
 from ortconv.cli.usage import Commands, usage_error
 from ortconv.errors import InternalError, OrtconvError, UsageError
 from ortconv.public import by_system
+from ortconv.wording import escaped
 
 if TYPE_CHECKING:
     from ortconv.report.sections import Section
@@ -206,7 +207,7 @@ def _ended(printed: Printed, message: str, code: int, error: OrtconvError | None
     """The exit code of a failure. With --json, first print a document about it, unless the command has printed one."""
     if printed.wanted and not printed.done:
         places = {key: getattr(error, key, None) for key in ("file", "node", "hint")}
-        click.echo(json.dumps({"version": 1, "error": message, **places, "exit_code": code}, indent=1))
+        click.echo(json.dumps({"version": 1, "error": message, **places, "exit_code": code}))
     return code
 
 
@@ -237,10 +238,7 @@ def printable(text: str) -> str:
     """The text with control characters and beginnings of GitHub's commands escaped. Names come from model files and must control
     neither the terminal nor the workflow in whose log they are.
     """
-    plain = "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape", "surrogatepass").decode() for c in text
-    )
-    return WORKFLOW_COMMAND.sub(lambda found: f"{found[0][:-1]}\\x{ord(found[0][-1]):x}", plain)
+    return WORKFLOW_COMMAND.sub(lambda found: f"{found[0][:-1]}\\x{ord(found[0][-1]):x}", escaped(text, kept="\n"))
 
 
 WORKFLOW_COMMAND = re.compile(r"^\s*::|##(?=\[)", re.MULTILINE)

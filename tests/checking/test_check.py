@@ -163,6 +163,9 @@ def test_an_app_config_takes_the_place_of_the_baselines(base: Path) -> None:
     found = check(base.with_name("app.ort"), base, app_config=config, fail_on=["missing>0"], runs=STATIC)
     assert "missing is 1, 1 in the baseline" in found.failed[0].message
     assert check(base.with_name("app.ort"), base, app_config=config, fail_on=["missing>+0"], runs=STATIC).failed == []
+    config.write_text("Sigmoid\n")
+    with pytest.raises(FormatError, match=r"app\.config: line 1: 0 semicolons"):
+        check(base.with_name("app.ort"), base, app_config=config, runs=STATIC)
 
 
 def test_the_copy_may_be_missing(base: Path) -> None:

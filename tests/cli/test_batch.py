@@ -133,6 +133,12 @@ def test_failures_are_sorted_by_kind() -> None:
     assert view._rows() == [("damaged file", "b", "2"), ("limit", "a", "3"), ("limit", "c", "1")]
 
 
+def test_an_error_of_a_batch_is_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    folder_of(Path("in"), 1, [])
+    assert main([*CONVERT, "--json", "--disable-pass", "x"]) == 2
+    assert [json.loads(line)["exit_code"] for line in capsys.readouterr().out.splitlines()] == [2]
+
+
 @posix
 def test_styles_are_counted_together(capsys: pytest.CaptureFixture[str]) -> None:
     folder_of(Path("in"), 2, [])
