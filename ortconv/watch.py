@@ -25,6 +25,10 @@ MOST_ATTEMPTS = 4
 """Maximum number of attempts at work that dies in another risky call each time."""
 
 
+LONGEST = 1e9
+"""The longest time limit in seconds, 30 years. Timers overflow at larger ones."""
+
+
 class ProcessLimits(NamedTuple):
     """Time limit of a task in seconds, and memory limit of its process in bytes; None for no limit."""
 
@@ -154,6 +158,7 @@ def _lacks_memory(error: OrtconvError) -> bool:
 
 
 def _limit_seconds(seconds: float) -> Callable[[], object]:
+    seconds = min(seconds, LONGEST)
     if is_watched() and hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))

@@ -57,6 +57,11 @@ def test_a_memory_limit(tmp_path: Path) -> None:
     assert "ConstantOfShape 'c'" in done.stderr
 
 
+def test_a_time_limit_may_be_longer_than_timers_are() -> None:
+    done = ortconv("run", "sample_models/mnist.onnx", "--timeout", "1e20", "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_backend_without_memory_is_at_the_limit() -> None:
     error = BackendError("RUNTIME_EXCEPTION : std::bad_alloc", backend="onnxruntime")
     with pytest.raises(BackendError, match="bad_alloc"), watch.limited(ProcessLimits()):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv import __version__
-from ortconv.cli.usage import Commands, usage_error
+from ortconv.cli.usage import Commands, refuse_options_of_batches, usage_error
 from ortconv.errors import InternalError, OrtconvError, UsageError
 from ortconv.public import by_system
 from ortconv.wording import escaped
@@ -88,7 +88,10 @@ def _checked(callback: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **flags: Any) -> Any:
         from ortconv.cli.outputs import check_outputs
 
-        check_outputs(click.get_current_context())
+        context = click.get_current_context()
+        check_outputs(context)
+        if not _is_batch(flags):
+            refuse_options_of_batches(context)
         try:
             with _limited(flags):
                 return callback(*args, **flags)
@@ -105,9 +108,14 @@ def _limited(flags: Mapping[str, Any]) -> AbstractContextManager[None]:
     model = flags.get("model")
     if isinstance(model, Path):
         note_file(str(model))
-    is_batch = isinstance(model, str) or (isinstance(model, Path) and model.is_dir())
     limits = ProcessLimits(flags.get("timeout"), flags.get("memory"))
-    return nullcontext() if is_batch or limits == ProcessLimits() else limited(limits)
+    return nullcontext() if _is_batch(flags) or limits == ProcessLimits() else limited(limits)
+
+
+def _is_batch(flags: Mapping[str, Any]) -> bool:
+    """Whether the model of a command is a directory, or a URL, which may be one."""
+    model = flags.get("model")
+    return isinstance(model, str) or (isinstance(model, Path) and model.is_dir())
 
 
 @click.group(cls=Verbs, context_settings=SETTINGS)

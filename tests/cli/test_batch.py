@@ -149,11 +149,13 @@ def test_styles_are_counted_together(capsys: pytest.CaptureFixture[str]) -> None
     assert "operator config out/required_operators.with_runtime_opt.config\n" in shown
 
 
-@pytest.mark.parametrize("flags", [["--resume"], ["--summary", "s.md"], ["--github"], ["--cluster", "local:2"]])
+@pytest.mark.parametrize("flags", [["--summary", "s.md"], ["--github"], ["--cluster", "local:2"], ["--resume"]])
 def test_options_of_folders(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     folder_of(Path("in"), 1, [])
-    assert main(["convert", "in/m0000.onnx", *flags]) == 2
-    assert f"{flags[0]} needs a directory of models" in capsys.readouterr().err
+    verbs = ("convert",) if flags == ["--resume"] else ("convert", "partition", "run", "verify")
+    for verb in verbs:
+        assert main([verb, "in/m0000.onnx", *flags]) == 2
+        assert f"{flags[0]} needs a directory of models" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------------------- live display
