@@ -76,12 +76,19 @@ class Check(Document):
     updated: bool = False
     """Whether the baseline file was written."""
 
+    @property
+    def verdict(self) -> str:
+        """Such as: 2 of 8 gates fail"""
+        total, failed = len(self.conditions), len(self.failed)
+        return (
+            f"{failed} of {total} gates {'fails' if failed == 1 else 'fail'}" if failed else f"all {total} gates pass"
+        )
+
     def refuse(self) -> None:
         """GateError if a condition holds."""
         if self.failed:
-            count = f"{len(self.failed)} of {len(self.conditions)} conditions of --fail-on hold"
             raise GateError(
-                f"{count}: {'; '.join(one.message for one in self.failed)}",
+                f"{self.verdict}: {'; '.join(one.message for one in self.failed)}",
                 file=self.model,
                 hint=f"if this is meant, accept it: ortconv check {self.model} --baseline {self.baseline} --update",
             )
