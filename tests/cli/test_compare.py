@@ -115,6 +115,13 @@ def test_gates_take_the_place_of_tolerances(
     assert ("--fail-on hold" in shown.err) == (code == 5)
 
 
+def test_a_limit_is_the_answer_to_an_expected_loss(
+    model: Path, changed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", str(model), str(changed), "-q"]) == 4
+    assert "if you expect a loss, as by float16, set a limit" in capsys.readouterr().err
+
+
 def test_gates_on_what_is_equal(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(model), str(model), "-q", "--fail-on", "snr<100,cosine<1,max_abs>0,ulp>0"]) == 0
     assert main(["compare", str(model), str(model), "-q", "--fail-on", "snr>100"]) == 5
@@ -149,6 +156,7 @@ def test_models_with_other_inputs_or_outputs(
     [
         (["{a}"], "nothing to compare A with"),
         (["{a}", "missing.onnx"], "there is no file 'missing.onnx'"),
+        (["{a}", "/"], "/: not a regular file"),
         (["{a}", "{a}@tpu"], "there is no backend 'tpu'"),
         (["{a}", "{a}", "--input", "q:1"], "there is no such input"),
     ],
