@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 )
 @fail_on("compare", "max_abs>1e-3,cosine<0.999", "The limits for rounding then do not apply.")
 @add(TIME_AND_MEMORY, MARKDOWN, JSON)
-@flag("-v", "--verbose", help="With --layers, show all values, not only those that differ.")
+@flag("-v", "--verbose", help="With --layers, show all values, not only the first that differ.")
 @QUIET
 def command(models: tuple[str, ...], backends: tuple[str, ...], custom_op_library: Path | None, **flags: Any) -> None:
     """Run A and others on the same inputs, and show how far each one is from A.

@@ -152,7 +152,11 @@ def _others(
             yield Trial(_text(kind, sizes), feeds, sizes, kind == "large"), results
             break
     if left_out:
-        notes.append(f"{', '.join(left_out)} inputs were left out for time; --validate-budget gives more")
+        needed = clock.budget.seconds + (seconds * COPIES * len(left_out) - room) / SHARE_OF_EXTRAS
+        minutes = math.ceil(max(needed, 2 * clock.budget.seconds) / 60)
+        notes.append(
+            f"{', '.join(left_out)} inputs were left out for time; --validate-budget {minutes}min may have room for them"
+        )
 
 
 def _smaller(problem: Problem, first: Sizes) -> Iterator[Sizes]:
