@@ -123,8 +123,8 @@ def _is_batch(flags: Mapping[str, Any]) -> bool:
 def cli() -> None:
     """Convert ONNX models to NNAPI-aware ORT format, run them on this machine, and prove them right.
 
-    Exit codes: 0 ok, 1 a bug in ortconv, 2 usage, 3 model invalid or unsupported, 4 numbers differ, 5 a gate failed, 6 unsafe input
-    refused, 7 part of a batch failed, 130 interrupted.
+    Exit codes: 0 ok, 1 a bug in ortconv, 2 wrong option or file, 3 model invalid, unsupported or beyond a limit, 4 numbers differ,
+    5 a gate failed, 6 unsafe input refused, 7 part of a batch failed, 130 interrupted.
     """
 
 
