@@ -135,10 +135,10 @@ def test_validation_with_own_inputs(samples: Path, tmp_path: Path) -> None:
     result = ortconv.convert(samples / "mnist.onnx", tmp_path / "model.ort", validate_with=feeds)
     assert result.validation is not None
     assert result.validation.scaled <= result.validation.limit
-    with pytest.raises(UsageError, match="no input 'image'"):
+    with pytest.raises(UsageError, match="given inputs 1: there is no input 'image'"):
         ortconv.convert(samples / "mnist.onnx", tmp_path / "model.ort", validate_with={"image": feeds["Input3"]})
-    with pytest.raises(UsageError, match="must be float"):
-        ortconv.convert(samples / "mnist.onnx", tmp_path / "model.ort", validate_with={"Input3": images[:1]})
+    with pytest.raises(UsageError, match="given inputs 2: input 'Input3' must be float"):
+        ortconv.convert(samples / "mnist.onnx", tmp_path / "model.ort", validate_with=[feeds, {"Input3": images[:1]}])
 
 
 @pytest.mark.parametrize(

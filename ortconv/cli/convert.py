@@ -150,7 +150,6 @@ class View(NamedTuple):
 def _convert_single(
     view: View, model: Path, place: Path | None, styles: Sequence[str], flags: Mapping[str, Any]
 ) -> None:
-    _refuse_options_of_folders(flags)
     if view.html is not None and len(styles) > 1:
         raise UsageError("--html shows one conversion", hint="name one style")
     results = [_converted(view, model, place, _options(flags, style, details=view.has_details)) for style in styles]
@@ -161,12 +160,6 @@ def _convert_single(
         from ortconv.cli.tables import show
 
         show([section for result in results for section in convert_sections(result)], markdown=True)
-
-
-def _refuse_options_of_folders(flags: Mapping[str, Any]) -> None:
-    for name in ("resume", "cluster", "summary", "github"):
-        if flags[name]:
-            raise UsageError(f"--{name} needs a directory of models")
 
 
 def _converted(view: View, model: Path, place: Path | None, options: Options) -> Result:

@@ -11,7 +11,7 @@ from ortconv.choices import BUILD_PLATFORMS
 from ortconv.cli import present, print_json
 from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, Number, add, flag, output, view
 from ortconv.cli.usage import Commands
-from ortconv.errors import FormatError, GateError, UsageError
+from ortconv.errors import GateError, UsageError
 from ortconv.wording import command_line
 
 if TYPE_CHECKING:
@@ -127,13 +127,9 @@ def _needed(models: tuple[Path, ...], *, types: bool) -> RequiredOperators:
 
 
 def _read(path: Path) -> RequiredOperators:
-    from ortconv.files import read_text
     from ortconv.ortformat.opconfig import RequiredOperators
 
-    try:
-        return RequiredOperators.parse(read_text(path, refusal=FormatError))
-    except FormatError as error:
-        raise error.at(file=path) from error
+    return RequiredOperators.read(path)
 
 
 def _write(config: RequiredOperators, output: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -34,11 +35,26 @@ OUTPUT_FOLDER = click.Path(file_okay=False, path_type=Path)
 class Number(click.IntRange):
     """A whole number, which is N in the help."""
 
+    name = "whole number"
+
     def get_metavar(self, *_: Any, **__: Any) -> str:
         return "N"
 
 
-class Seconds(click.FloatRange):
+class Real(click.FloatRange):
+    """A finite number, which is X in the help."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        return found if math.isfinite(found) else self.fail(f"{value!r} is not a finite number", param, ctx)
+
+    def get_metavar(self, *_: Any, **__: Any) -> str:
+        return "X"
+
+
+class Seconds(Real):
     """A positive time, which is SECONDS in the help."""
 
     def get_metavar(self, *_: Any, **__: Any) -> str:
@@ -211,9 +227,8 @@ FLOAT16 = (
     ),
     click.option(
         "--error-budget",
-        type=click.FloatRange(0, min_open=True),
+        type=Real(0, min_open=True),
         default=ERROR_BUDGET,
-        metavar="X",
         help="Limit on the error of --float16, relative to the largest element of each output.",
     ),
     click.option(

@@ -45,12 +45,8 @@ if TYPE_CHECKING:
     help="Expected outputs; exit with 4 if the results differ. An .npz by name, a test_data_set folder, or the file of a "
     "model's only output.",
 )
-@click.option(
-    "--rtol", type=click.FloatRange(0), metavar="X", default=1e-3, help="For --check: relative tolerance of floats."
-)
-@click.option(
-    "--atol", type=click.FloatRange(0), default=1e-5, metavar="X", help="For --check: absolute tolerance of floats."
-)
+@click.option("--rtol", type=shared.Real(0), default=1e-3, help="For --check: relative tolerance of floats.")
+@click.option("--atol", type=shared.Real(0), default=1e-5, help="For --check: absolute tolerance of floats.")
 @click.option(
     "--repeat",
     type=shared.COUNT,

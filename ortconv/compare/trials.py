@@ -13,7 +13,7 @@ from ortconv.compare.feeds import Feeds, from_arrays, make
 from ortconv.compare.problem import Problem, Sizes
 from ortconv.compare.size_search import Choice, choices
 from ortconv.compare.sizes import is_solved
-from ortconv.errors import BackendError, OrtconvError
+from ortconv.errors import BackendError, OrtconvError, UsageError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.process import memory_limit
 from ortconv.runtime.deadline import TimeLimitError, within
@@ -56,8 +56,12 @@ def trials(
         raise BeyondBudgetError(f"{endless.label} has more than 2^31 turns")
     if given:
         for i, arrays in enumerate(given):
-            feeds = from_arrays(graph, arrays)
-            yield Trial(f"given inputs {i + 1}", feeds, {}), _timed(run, feeds, clock)
+            try:
+                feeds = from_arrays(graph, arrays)
+                results = _timed(run, feeds, clock)
+            except UsageError as error:
+                raise error.at(node=f"given inputs {i + 1}") from error
+            yield Trial(f"given inputs {i + 1}", feeds, {}), results
         return
     first = _first(choices(graph, clock) if tried is None else tried, run, clock)
     sizes = first.choice.sizes
@@ -148,7 +152,11 @@ def _others(
             yield Trial(_text(kind, sizes), feeds, sizes, kind == "large"), results
             break
     if left_out:
-        notes.append(f"{', '.join(left_out)} inputs were left out for time; --validate-budget gives more")
+        needed = clock.budget.seconds + (seconds * COPIES * len(left_out) - room) / SHARE_OF_EXTRAS
+        minutes = math.ceil(max(needed, 2 * clock.budget.seconds) / 60)
+        notes.append(
+            f"{', '.join(left_out)} inputs were left out for time; --validate-budget {minutes}min may have room for them"
+        )
 
 
 def _smaller(problem: Problem, first: Sizes) -> Iterator[Sizes]:

@@ -151,6 +151,7 @@ def _expand(node: Node) -> None:
     made = list(body)
     results = graph.absorb(body, node)
     for inner in made:
+        inner.name = inner.name or graph.fresh(f"{node.name or node.out.name}/{inner.op}")
         update_types(inner)
     for old, new in zip(node.present_outputs, results, strict=True):
         graph.replace(old, new)

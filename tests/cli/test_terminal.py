@@ -179,6 +179,9 @@ def test_the_nearest_name(line: str, near: str, k: Path, capsys: pytest.CaptureF
      ("tune k.onnx l.onnx", "got unexpected extra argument (l.onnx)", "see ortconv tune --help"),
      ("diff k.onnx", "missing argument 'B'", "usage: ortconv diff [OPTIONS] A B; see ortconv diff --help"),
      ("partition k.onnx --nnapi-feature-level 26", "--nnapi-feature-level: NNAPI has no feature level 26", None),
+     ("run k.onnx --seed x", "--seed: 'x' is not a valid whole number", None),
+     ("run k.onnx --rtol nan", "--rtol: 'nan' is not a finite number", None),
+     ("run k.onnx --timeout inf", "--timeout: 'inf' is not a finite number", None),
      ("devices nearest", "ortconv devices has no command 'nearest'", "choose from show")],
 )  # fmt: skip
 def test_wrong_arguments_end_as_all_errors_do(

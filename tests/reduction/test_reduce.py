@@ -187,6 +187,15 @@ def test_a_gate_of_ortconv_is_reduced(tmp_path: Path) -> None:
     assert (found.exit_code, found.stopped, found.nodes_after < 20) == (5, "steps", True)
 
 
+def test_a_file_of_another_format_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.tflite").write_bytes(b"\x1c\0\0\0TFL3" + bytes(40))
+    assert main(["reduce", "m.tflite", "--check", "false"]) == 3
+    assert "m.tflite: the file is a TensorFlow Lite model" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"use_nnapi": True}, {"optimization_style": "Runtime"}], ids=str)
 def test_an_ort_file_is_reduced_to_one(settings: dict[str, Any], tmp_path: Path) -> None:
