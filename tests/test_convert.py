@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
 import ortconv
@@ -17,6 +18,7 @@ from ortconv.compare.tolerance import limit
 from ortconv.errors import MismatchError, UsageError
 from ortconv.ir.graph import Graph
 from ortconv.ir.verify import verify
+from ortconv.onnxio.load import from_proto
 from ortconv.wording import fix_dim_options
 from tests import text_models, unoptimized
 
@@ -91,6 +93,17 @@ def test_mnist_becomes_what_the_documentation_shows(samples: Path) -> None:
     aware = optimized("extended", target)
     assert operators(aware) == [*layer, *layer, "Reshape", "Gemm"]
     assert [node.ep for node in aware] == ["NnapiExecutionProvider"] * 6 + ["", ""]
+
+
+def test_function_bodies_are_optimized() -> None:
+    model = from_proto(
+        onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[N,4] x, int64[N] t) => (float loss) { loss = SoftmaxCrossEntropyLoss(x, t) }""")
+    )
+    ortconv.optimize(model, "basic")
+    operators = [node.op for node in model.graph]
+    assert "LogSoftmax" in operators
+    assert not {"Transpose", "Slice", "Identity"} & set(operators)
 
 
 def test_a_wrong_result_is_refused_and_the_old_file_stays(

@@ -10,7 +10,7 @@ from itertools import chain
 from ortconv.compare import shape_inputs
 from ortconv.compare.demands import Numbers
 from ortconv.compare.ranks import LARGEST_RANK, rank_of
-from ortconv.ir.graph import Graph, Value
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import TensorType
 from ortconv.onnxlib import NodeProto
 
@@ -41,8 +41,12 @@ class Problem:
     shaped: tuple[Value, ...] = ()
     defaults: frozenset[Value] = frozenset()
     observe: Callable[[Sizes, Mapping[Value, Numbers]], Mapping[Value, Numbers]] | None = None
+    outer: tuple[Value, ...] = ()
+    """Values of enclosing graphs that the nodes read."""
     messages: list[NodeProto] = field(default_factory=list, repr=False)
     """The nodes as messages, made when shapes are first inferred."""
+    encoders: dict[Node, Problem] = field(default_factory=dict, repr=False)
+    """The encoders of nodes that generate text, made when shapes are first inferred."""
 
     def __post_init__(self) -> None:
         self.shapes = {v: dimensions(v) for v in self.made if isinstance(v.type, TensorType)}

@@ -11,7 +11,7 @@ import numpy as np
 from ortconv.compare.demands import Numbers
 from ortconv.compare.problem import Problem
 from ortconv.errors import BackendError, GraphError
-from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import TensorType
@@ -51,7 +51,19 @@ def _inferred_shapes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[Va
     found |= fed
     with suppress(GraphError, BackendError), risky(f"onnx inferring shapes for {dict(sizes)}"):
         _note_shapes(_infer(_model_with_sizes(problem, sizes, fed)), graph, found)
+    for node in graph:
+        found |= _encoder_shapes(problem, node, found)
     return found
+
+
+def _encoder_shapes(problem: Problem, node: Node, found: Mapping[Value, Numbers]) -> dict[Value, Numbers]:
+    """The shapes inside the encoder of a node that generates text. Its first input is that of the node."""
+    encoder, x = node.attrs.get("encoder"), node.input(0)
+    if node.domain != MICROSOFT or not isinstance(encoder, Graph) or not encoder.inputs or x is None or x not in found:
+        return {}
+    if node not in problem.encoders:
+        problem.encoders[node] = Problem(encoder, [], outer=tuple(captures(node)))
+    return _inferred_shapes(problem.encoders[node], {}, {encoder.inputs[0]: found[x]})
 
 
 def _model_with_sizes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[Value, Numbers]) -> ModelProto:
@@ -65,7 +77,7 @@ def _model_with_sizes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[V
         if value not in held:
             _declare(message.graph.input.add(), value, fed.get(value) or _shape_with(value, sizes))
     large = (v for v in graph.initializers.values() if v not in held and not v.is_input)
-    message.graph.input.extend(map(value_info, large))
+    message.graph.input.extend(map(value_info, (*large, *(v for v in problem.outer if v not in held))))
     if not problem.messages:
         problem.messages += (_without_declared_shapes(_standard_equivalent(node) or node_proto(node)) for node in graph)
     message.graph.node.extend(problem.messages)
@@ -84,7 +96,7 @@ def _not_inferred(graph: Graph) -> Iterator[Value]:
 def _known_tensors(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Tensor]:
     """The elements that are known before a run, as far as shapes may depend on them: of targets, constants and defaults."""
     held = {value: Tensor.of(np.array(numbers, np.int64)) for value, numbers in problem.held(sizes).items()}
-    for value in problem.graph.initializers.values():
+    for value in (*problem.graph.initializers.values(), *problem.outer):
         const, is_known = value.const, not value.is_input or value in problem.defaults
         if is_known and isinstance(const, Tensor) and const.size <= LARGEST_SHAPE_DATA:
             held[value] = const

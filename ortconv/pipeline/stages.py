@@ -147,8 +147,12 @@ def _fuse(model: Model, recipe: recipes.Recipe, context: Context, observer: Obse
 
     if _run(model, recipe.basic_for_cpu, context, observer):
         _run(model, recipe.basic, context, observer)
-    expand_functions(model, context.settings.release)  # ONNX Runtime has kernels for some nodes only in another form
+    expanded = expand_functions(
+        model, context.settings.release
+    )  # ONNX Runtime has kernels for some nodes only in another form
     insert_casts(model, context.settings.release)
+    if expanded:
+        _run(model, recipe.basic, context, observer)
     if narrow_readers(model):
         from ortconv.optimizer.runtime_style import passes
 

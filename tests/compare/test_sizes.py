@@ -183,6 +183,18 @@ def test_sizes_follow_from_the_graph(name: str) -> None:
     assert {n: sizes[n] for n in expected} == expected
 
 
+def test_sizes_follow_from_an_encoder() -> None:
+    ends = "decoder = d () => (float[1] z) { z = Constant<value_floats = [1.0]>() }, eos_token_id = 1, pad_token_id = 1"
+    encoder = (
+        "encoder = e (float[b,c,t] audio, int32[b,n] text) => (float[b,f,u] z) { z = Conv(audio, w)  h = Add(z, p) }"
+    )
+    body = f"y = com.microsoft.WhisperBeamSearch<{encoder}, {ends}>(x, longest, longest, one, one)"
+    inputs = "float[N,C,T] x, int32[1] longest, int32[1] one"
+    case = graph(body, inputs, w=(4, 5, 3), p=(4, 10))
+    sizes, _ = next(sizes_to_try(free_problem(case, {}, {}), 2))
+    assert sizes == {"N": 2, "C": 5, "T": 12}
+
+
 NOT_RUN = {"heads", "buffer for a window"}
 """Cases that the numpy backend does not run."""
 

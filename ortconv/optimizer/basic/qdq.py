@@ -20,6 +20,9 @@ PER_AXIS = 13
 MOVES_DATA = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice")
 """Operators that commute with quantization: their results consist of elements of input 0."""
 
+REDUCES_DATA = ("MaxPool", "Slice")
+"""Those whose results have fewer elements than input 0."""
+
 
 def reversible(node: Node) -> Quantized | None:
     """The integers of a Q or DQ node with constant parameters; None unless quantization reverses dequantization exactly."""
@@ -166,12 +169,17 @@ def _backward(q: Node, context: Context) -> int:
 
 
 def _mover_before(value: Value, q: Node) -> Node | None:
-    """The producer of a value, if it moves data that is computed in the graph of q, and nothing else reads the value."""
+    """The producer of a value, if it moves data that is computed in the graph of q, and nothing else reads the value.
+
+    If it returns only a part of data that other nodes read, too, quantizing the data would be more work.
+    """
     mover = value.producer
     if mover is None or mover.graph is not q.graph or only_reader(value) is None or not _moves_data(mover):
         return None
     source = mover.inputs[0]
-    return mover if source is not None and source.const is None and source.graph is q.graph else None
+    if source is None or source.const is not None or source.graph is not q.graph:
+        return None
+    return None if mover.op in REDUCES_DATA and only_reader(source) is None else mover
 
 
 def _moves_data(node: Node) -> bool:
