@@ -41,7 +41,7 @@ LAYERS: list[set[str]] = [
 ]
 RANK = {unit: rank for rank, units in enumerate(LAYERS) for unit in units}
 
-PARTS = {"runtime/session": "session"}
+PARTS = {"runtime/session": "session", "runtime/stream": "session"}
 """Modules that stand in another layer than the rest of their package."""
 
 ROOMS = ("replay", "algorithms", "kernels", "fusion", "")

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ortconv.compare.categories import with_known_elements
-from ortconv.compare.footprint import footprint
 from ortconv.compare.parameters import parameter
 from ortconv.compare.problem import Problem, Sizes
 from ortconv.compare.ranks import LARGEST_RANK
@@ -23,6 +22,7 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, TensorType, restored
+from ortconv.runtime.footprint import footprint
 
 Outputs = list[Any]
 """The outputs of a model, in its order."""

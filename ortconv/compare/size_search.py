@@ -12,8 +12,6 @@ from ortconv.compare.budget import SHARE_OF_SOLVING, BeyondBudgetError, Budget, 
 from ortconv.compare.climb import Reached, climb
 from ortconv.compare.demands import Numbers, Shapes
 from ortconv.compare.feeds import SEEDS, Feeds, free_problem, is_condition, make, sizes_to_try
-from ortconv.compare.footprint import footprint
-from ortconv.compare.layers import stream
 from ortconv.compare.problem import Problem, Sizes
 from ortconv.compare.shape_inference import infer_shapes
 from ortconv.compare.sizes import can_be_met, solve
@@ -23,6 +21,8 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.process import memory_limit
 from ortconv.runtime.deadline import TimeLimitError
+from ortconv.runtime.footprint import footprint
+from ortconv.runtime.stream import stream
 
 CLIMBS = (8, 120, 500)
 """Number of runs to find sizes from one initial state: at first a few runs from each, then more."""

@@ -10,13 +10,13 @@ import pytest
 from ortconv.compare.budget import Budget, Clock
 from ortconv.compare.candidates import accepted, candidates
 from ortconv.compare.feeds import free_problem, make, sizes_to_try
-from ortconv.compare.footprint import footprint
 from ortconv.compare.shape_inference import infer_shapes
 from ortconv.compare.shape_inputs import other_elements
 from ortconv.compare.sizes import can_be_met, is_solved, solve
 from ortconv.compare.trials import trials
 from ortconv.errors import BackendError, UnsupportedError
 from ortconv.ir.model import Model
+from ortconv.runtime.footprint import footprint
 from ortconv.runtime.session import Session
 from tests.compare.size_graphs import first_trial, graph, ints
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ortconv.compare.demands import Numbers
 from ortconv.ir.graph import Graph, Value
 
 
@@ -18,7 +17,7 @@ class Footprint:
     node: str
 
 
-def footprint(graph: Graph, shapes: Mapping[Value, Numbers]) -> Footprint:
+def footprint(graph: Graph, shapes: Mapping[Value, tuple[int | None, ...]]) -> Footprint:
     """The memory of a run, without constants and values of unknown shape."""
     return peak(graph, lambda value: size_of(value, shapes[value]) if value in shapes else 0)
 
@@ -44,7 +43,7 @@ def _last_uses(graph: Graph) -> dict[Value | None, int]:
     return reads | dict.fromkeys(graph.outputs, len(graph))
 
 
-def size_of(value: Value, shape: Numbers) -> int:
+def size_of(value: Value, shape: tuple[int | None, ...]) -> int:
     """Size in bytes of a value with this shape. Unknown dimensions count as 1, a string as 8 bytes."""
     dtype = value.dtype
     bits = 64 if dtype is None or not dtype.bits else dtype.bits
