@@ -11,10 +11,10 @@ import pytest
 
 import ortconv
 from ortconv.choices import LEVELS
-from ortconv.compare.candidates import candidates
 from ortconv.compare.difference import difference
 from ortconv.compare.tolerance import limit
 from ortconv.errors import MismatchError, UsageError
+from ortconv.inputs.candidates import candidates
 from ortconv.ir.graph import Graph
 from ortconv.ir.verify import verify
 from ortconv.wording import fix_dim_options

@@ -89,7 +89,7 @@ def _bytes(text: str) -> int:
 
 
 def _duration(text: str) -> float:
-    from ortconv.compare.budget import seconds_of
+    from ortconv.inputs.budget import seconds_of
 
     seconds = seconds_of(text.strip().lower())
     if not seconds:
@@ -407,7 +407,7 @@ def _profile(path: Path) -> Any:
 def _arrays(paths: Sequence[Path]) -> Any:
     if not paths:
         return ()
-    from ortconv.compare.arrays import read_npz
+    from ortconv.arrays import read_npz
 
     return tuple(map(read_npz, paths))
 

@@ -81,7 +81,7 @@ def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | No
     conditions = parse_gates(flags["fail_on"], "run")
     document, results = _run(model, backends, custom_op_library, flags)
     if flags["save"] is not None:
-        from ortconv.compare.arrays import write_npz
+        from ortconv.arrays import write_npz
 
         write_npz(flags["save"], results)
     present(lambda: document, lambda: view(document))
@@ -259,7 +259,7 @@ def _first(
     if not wanted.draws and needed <= wanted.arrays.keys() <= known:
         feeds = dict(wanted.arrays)
         return feeds, run(feeds)
-    from ortconv.compare.candidates import accepted
+    from ortconv.inputs.candidates import accepted
 
     return accepted(session.model.graph, run, wanted.arrays, wanted.draws, seed)
 

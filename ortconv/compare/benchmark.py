@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ortconv.backends.nnapi.backend import NnapiOptions, RecordingBackend
-from ortconv.compare.candidates import first_run
 from ortconv.compare.difference import Difference, difference, worst
-from ortconv.compare.feeds import Draw, Feeds
 from ortconv.compare.simulation import TimedPartitions
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
+from ortconv.inputs.candidates import first_run
+from ortconv.inputs.feeds import Draw, Feeds
 from ortconv.ir.model import Model
 from ortconv.nnapi import timing
 from ortconv.runtime.session import Session

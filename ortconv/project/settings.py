@@ -72,7 +72,7 @@ def _device(value: Any, folder: Path) -> Any:
 
 
 def _arrays(value: Any, folder: Path) -> Any:
-    from ortconv.compare.arrays import read_npz
+    from ortconv.arrays import read_npz
 
     return [read_npz(_path(one, folder)) for one in _list(value, folder)]
 

@@ -7,9 +7,9 @@ import onnx.parser
 import pytest
 
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
-from ortconv.compare.candidates import first_run
 from ortconv.compare.comparison import Subject, compare
 from ortconv.compare.layers import compare_layers, largest_loss
+from ortconv.inputs.candidates import first_run
 from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime import stream as module

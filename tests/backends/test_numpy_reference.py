@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
-from ortconv.compare.candidates import first_run
 from ortconv.compare.difference import difference
 from ortconv.errors import UsageError
+from ortconv.inputs.candidates import first_run
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
 

@@ -17,7 +17,6 @@ import ortconv
 from ortconv.cli import cli, main
 from ortconv.cli.options import SIZE
 from ortconv.compare.difference import Difference
-from ortconv.compare.reference import Reference
 from ortconv.errors import MismatchError
 from ortconv.executor.plan import Plan
 from ortconv.files import byte_count
@@ -25,6 +24,7 @@ from ortconv.optimizer import catalog
 from ortconv.optimizer.engine import New, rule
 from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
+from ortconv.validation.reference import Reference
 from tests import text_models
 
 

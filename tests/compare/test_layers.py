@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ortconv.compare import layers as module
-from ortconv.compare.candidates import first_run
 from ortconv.compare.comparison import Origin, Subject, compare
 from ortconv.compare.layers import compare_layers
+from ortconv.inputs.candidates import first_run
 from ortconv.ir.graph import Graph
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model

@@ -7,9 +7,9 @@ import pytest
 from partition_graphs import mnist
 
 from ortconv.choices import COREML_FORMATS
-from ortconv.compare.candidates import candidates
 from ortconv.compare.difference import difference
 from ortconv.compare.tolerance import limit
+from ortconv.inputs.candidates import candidates
 from ortconv.ir.graph import Graph
 from ortconv.ir.types import DType
 from ortconv.models import load

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ortconv.compare.budget import SHARE_OF_EXTRAS, BeyondBudgetError, CannotTryError, Clock, TooSlowError
-from ortconv.compare.feeds import Feeds, from_arrays, make
-from ortconv.compare.problem import Problem, Sizes
-from ortconv.compare.size_search import Choice, choices
-from ortconv.compare.sizes import is_solved
 from ortconv.errors import BackendError, OrtconvError
+from ortconv.inputs.budget import SHARE_OF_EXTRAS, BeyondBudgetError, CannotTryError, Clock, TooSlowError
+from ortconv.inputs.feeds import Feeds, from_arrays, make
+from ortconv.inputs.problem import Problem, Sizes
+from ortconv.inputs.size_search import Choice, choices
+from ortconv.inputs.sizes import is_solved
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.process import memory_limit
 from ortconv.runtime.deadline import TimeLimitError, within

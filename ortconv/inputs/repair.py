@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import combinations, product
 
-from ortconv.compare.demands import Demand
-from ortconv.compare.problem import Problem, Sizes
-from ortconv.compare.sizes import LARGEST_SIZE, DemandKey, demands_for, free_dims_behind, solve, symbol
+from ortconv.inputs.demands import Demand
+from ortconv.inputs.problem import Problem, Sizes
+from ortconv.inputs.sizes import LARGEST_SIZE, DemandKey, demands_for, free_dims_behind, solve, symbol
 from ortconv.ir.graph import Node
 
 WORK = 24_000

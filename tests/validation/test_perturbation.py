@@ -11,19 +11,19 @@ import onnx.parser
 import pytest
 
 from ortconv.compare.gap import gap
-from ortconv.compare.perturbation import FIRST_RUNS, MOST_RUNS, Perturbation, explains, perturb, perturbed
-from ortconv.compare.reasons import Reasons
-from ortconv.compare.reference import LACKS_TIME, Reference
-from ortconv.compare.source_runs import ValidationSettings
 from ortconv.compare.tolerance import is_nearer
-from ortconv.compare.undefined import STAND_IN, replace_undefined
-from ortconv.compare.validate import UNSTABLE, validate
 from ortconv.errors import MismatchError
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.deadline import TimeLimitError
 from ortconv.runtime.session import Session
+from ortconv.validation.perturbation import FIRST_RUNS, MOST_RUNS, Perturbation, explains, perturb, perturbed
+from ortconv.validation.reasons import Reasons
+from ortconv.validation.reference import LACKS_TIME, Reference
+from ortconv.validation.source_runs import ValidationSettings
+from ortconv.validation.undefined import STAND_IN, replace_undefined
+from ortconv.validation.validate import UNSTABLE, validate
 from tests import text_models
 
 INF = np.inf

@@ -9,25 +9,25 @@ import numpy as np
 import onnx.parser
 import pytest
 
-import ortconv.compare.size_search as size_search
-from ortconv.compare import budget
-from ortconv.compare.budget import Budget, Clock, SearchTime
-from ortconv.compare.candidates import first_run
-from ortconv.compare.climb import Reached
-from ortconv.compare.demands import Demand
-from ortconv.compare.feeds import free_problem, sizes_to_try
-from ortconv.compare.problem import Problem, Sizes
-from ortconv.compare.repair import repair
-from ortconv.compare.sizes import DemandKey, demands_for, is_solved
-from ortconv.compare.trials import trials
+import ortconv.inputs.size_search as size_search
 from ortconv.errors import BackendError
+from ortconv.inputs import budget
+from ortconv.inputs.budget import Budget, Clock, SearchTime
+from ortconv.inputs.candidates import first_run
+from ortconv.inputs.climb import Reached
+from ortconv.inputs.demands import Demand
+from ortconv.inputs.feeds import free_problem, sizes_to_try
+from ortconv.inputs.problem import Problem, Sizes
+from ortconv.inputs.repair import repair
+from ortconv.inputs.sizes import DemandKey, demands_for, is_solved
+from ortconv.inputs.trials import trials
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime import deadline
 from ortconv.runtime.deadline import TimeLimitError, check_limit
 from ortconv.runtime.session import Session
-from tests.compare.size_graphs import first_trial, graph, ints
+from tests.inputs.size_graphs import first_trial, graph, ints
 
 CLIMBS = {
     "rows that Range names": "float[N,4] x | r = Range(zero, forty, one) y = Gather(x, r)",
@@ -284,8 +284,8 @@ def test_the_search_tries_no_negative_dimensions(monkeypatch: pytest.MonkeyPatch
         tried.append(sizes)
         return demands_for(problem, sizes)
 
-    monkeypatch.setattr("ortconv.compare.repair.demands_for", noted)
-    monkeypatch.setattr("ortconv.compare.repair.MOST_TRIED", 50)
+    monkeypatch.setattr("ortconv.inputs.repair.demands_for", noted)
+    monkeypatch.setattr("ortconv.inputs.repair.MOST_TRIED", 50)
     case = graph("r = Reshape(x, t) y = Reshape(z, s)", "float[0,3] x, int64[2] t, float[1,K] z", s=ints(7, 2))
     *_, (sizes, _) = sizes_to_try(free_problem(case, {}, {}), 2)
     assert sizes["K"] == 14

@@ -8,15 +8,15 @@ from functools import partial
 from itertools import chain, islice, product, zip_longest
 from typing import Any, NamedTuple
 
-from ortconv.compare.budget import SHARE_OF_SOLVING, BeyondBudgetError, Budget, Clock, SearchTime, TooLargeError
-from ortconv.compare.climb import Reached, climb
-from ortconv.compare.demands import Numbers, Shapes
-from ortconv.compare.feeds import SEEDS, Feeds, free_problem, is_condition, make, sizes_to_try
-from ortconv.compare.problem import Problem, Sizes
-from ortconv.compare.shape_inference import infer_shapes
-from ortconv.compare.sizes import can_be_met, solve
 from ortconv.errors import OrtconvError
 from ortconv.executor.replay.work import Function, as_tuple
+from ortconv.inputs.budget import SHARE_OF_SOLVING, BeyondBudgetError, Budget, Clock, SearchTime, TooLargeError
+from ortconv.inputs.climb import Reached, climb
+from ortconv.inputs.demands import Numbers, Shapes
+from ortconv.inputs.feeds import SEEDS, Feeds, free_problem, is_condition, make, sizes_to_try
+from ortconv.inputs.problem import Problem, Sizes
+from ortconv.inputs.shape_inference import infer_shapes
+from ortconv.inputs.sizes import can_be_met, solve
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.process import memory_limit

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ortconv.compare.budget import Budget
-from ortconv.compare.feeds import Draw, Feeds, free_problem, make, sizes_to_try
 from ortconv.errors import BackendError, UnsupportedError
+from ortconv.inputs.budget import Budget
+from ortconv.inputs.feeds import Draw, Feeds, free_problem, make, sizes_to_try
 from ortconv.ir.graph import Graph
 from ortconv.runtime.session import Session
 
@@ -70,7 +70,7 @@ def candidates(
             for other in range(seed, seed + (1 if problem.free or arrays else DRAWS)):
                 yield {**arrays, **make(problem, sizes, other, draws)}
     if not (arrays or draws):
-        from ortconv.compare.size_search import searched
+        from ortconv.inputs.size_search import searched
 
         yield from searched(problem)
     if min(needs) > MEMORY:

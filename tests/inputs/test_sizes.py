@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ortconv.compare.budget import Budget, Clock
-from ortconv.compare.candidates import accepted, candidates
-from ortconv.compare.feeds import free_problem, make, sizes_to_try
-from ortconv.compare.shape_inference import infer_shapes
-from ortconv.compare.shape_inputs import other_elements
-from ortconv.compare.sizes import can_be_met, is_solved, solve
-from ortconv.compare.trials import trials
 from ortconv.errors import BackendError, UnsupportedError
+from ortconv.inputs.budget import Budget, Clock
+from ortconv.inputs.candidates import accepted, candidates
+from ortconv.inputs.feeds import free_problem, make, sizes_to_try
+from ortconv.inputs.shape_inference import infer_shapes
+from ortconv.inputs.shape_inputs import other_elements
+from ortconv.inputs.sizes import can_be_met, is_solved, solve
+from ortconv.inputs.trials import trials
 from ortconv.ir.model import Model
 from ortconv.runtime.footprint import footprint
 from ortconv.runtime.session import Session
-from tests.compare.size_graphs import first_trial, graph, ints
+from tests.inputs.size_graphs import first_trial, graph, ints
 
 CASES = {
     "channels": (graph("y = Conv(x, w)", w=(4, 3, 3, 3)), {"C": 3}),

@@ -12,22 +12,22 @@ from itertools import tee
 from pathlib import Path
 from typing import Any
 
-from ortconv.compare.budget import BeyondBudgetError, Budget, CannotTryError, Clock, TooLargeError, TooSlowError
-from ortconv.compare.engines import Opened, message_of, open_file, run_in_process, runner_of, runtime_name
-from ortconv.compare.feeds import Feeds, Outputs
 from ortconv.compare.gap import gap
-from ortconv.compare.shrink import can_shrink, shrink
-from ortconv.compare.size_search import Choice, choices
-from ortconv.compare.trials import Run, Trial, trials
-from ortconv.compare.widen import is_narrow
 from ortconv.errors import BackendError, OrtconvError
 from ortconv.executor.algorithms.steps import EndlessLoopError
+from ortconv.inputs.budget import BeyondBudgetError, Budget, CannotTryError, Clock, TooLargeError, TooSlowError
+from ortconv.inputs.feeds import Feeds, Outputs
+from ortconv.inputs.size_search import Choice, choices
+from ortconv.inputs.trials import Run, Trial, trials
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.ir.schema import overwritten_inputs
 from ortconv.models import load
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
+from ortconv.validation.engines import Opened, message_of, open_file, run_in_process, runner_of, runtime_name
+from ortconv.validation.shrink import can_shrink, shrink
+from ortconv.validation.widen import is_narrow
 from ortconv.watch import is_watched
 
 HEAVY = 100 << 20

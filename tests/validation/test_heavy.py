@@ -19,13 +19,13 @@ import ortconv
 from ortconv import process
 from ortconv.backends import onnxruntime_app, onnxruntime_c
 from ortconv.backends.onnxruntime_cpu import ModelFile
-from ortconv.compare import engines, source_runs
 from ortconv.errors import BackendError, MismatchError
 from ortconv.files import mapped
 from ortconv.ir.graph import Graph
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.runtime.deadline import TimeLimitError, within
+from ortconv.validation import engines, source_runs
 
 needs_c = pytest.mark.skipif(not onnxruntime_c.is_available(), reason="this package of onnxruntime has no C library")
 SIDE = 256

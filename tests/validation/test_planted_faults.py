@@ -11,16 +11,16 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from ortconv.compare.budget import Budget
-from ortconv.compare.reference import Reference
-from ortconv.compare.source_runs import ValidationSettings
-from ortconv.compare.validate import validate
 from ortconv.errors import MismatchError
+from ortconv.inputs.budget import Budget
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load
 from ortconv.ortformat.precision import insert_casts
 from ortconv.ortformat.writer import write
+from ortconv.validation.reference import Reference
+from ortconv.validation.source_runs import ValidationSettings
+from ortconv.validation.validate import validate
 
 LAYERS = {
     "conv": "Conv<pads = [1, 1, 1, 1]>(x, w1, b1)",

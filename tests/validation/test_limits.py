@@ -12,16 +12,17 @@ import numpy as np
 import pytest
 
 import ortconv
-from ortconv.compare import reference, size_search, trials
-from ortconv.compare.budget import Budget, Clock
 from ortconv.compare.gap import Gap, gap
-from ortconv.compare.reference import Reference
-from ortconv.compare.source_runs import ValidationSettings
 from ortconv.errors import MismatchError, UnsupportedError, UsageError
+from ortconv.inputs import size_search, trials
+from ortconv.inputs.budget import Budget, Clock
 from ortconv.models import load
 from ortconv.pipeline.settings import Settings
 from ortconv.runtime.deadline import TimeLimitError, check_limit, within
 from ortconv.runtime.session import Session
+from ortconv.validation import reference
+from ortconv.validation.reference import Reference
+from ortconv.validation.source_runs import ValidationSettings
 from tests import text_models
 from tests.text_models import save_nodes
 

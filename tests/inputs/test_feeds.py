@@ -12,10 +12,10 @@ import pytest
 from onnx import numpy_helper
 
 import ortconv
-from ortconv.compare.candidates import candidates, first_run
-from ortconv.compare.feeds import _upper_bound, changed, free_problem, generate, make
-from ortconv.compare.parameters import parameter
 from ortconv.errors import UnsupportedError
+from ortconv.inputs.candidates import candidates, first_run
+from ortconv.inputs.feeds import _upper_bound, changed, free_problem, generate, make
+from ortconv.inputs.parameters import parameter
 from ortconv.onnxio.load import from_proto
 
 CAUSAL_HALF = """<ir_version: 8, opset_import: ["": 17]>

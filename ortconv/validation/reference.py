@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 
 from ortconv.compare.difference import Difference
-from ortconv.compare.feeds import Outputs
 from ortconv.compare.gap import gap, has_no_rows, has_same_form, is_numeric
-from ortconv.compare.reasons import Deviation, Reasons
-from ortconv.compare.source_runs import SourceRuns, ValidationSettings
-from ortconv.compare.tolerance import accepts, tolerances
+from ortconv.compare.tolerance import accepts, random_outputs, tolerances
 from ortconv.errors import MismatchError
-from ortconv.ir.graph import Graph, Value
+from ortconv.inputs.feeds import Outputs
 from ortconv.ir.model import Model
-from ortconv.ir.schema import draws
+from ortconv.validation.reasons import Deviation, Reasons
+from ortconv.validation.source_runs import SourceRuns, ValidationSettings
 
 LACKS_TIME = "there was no time to measure if rounding moves the source as far: --validate-budget gives more"
 
@@ -122,13 +120,3 @@ class Reference(SourceRuns):
             self.own_difference(i, k) for i in list(self._own) for k in range(len(self.names)) if k not in self.random
         ]
         return max((d.scaled for d in own if d is not None and d.mismatch is None), default=None)
-
-
-def random_outputs(graph: Graph) -> set[int]:
-    """Indices of outputs that depend on random numbers."""
-    drawn: set[Value | None] = set()
-    for node in graph:
-        inner = (n for sub in node.subgraphs for n in sub.walk())
-        if any(map(draws, (node, *inner))) or any(v in drawn for v in node.present_reads):
-            drawn.update(node.outputs)
-    return {k for k, v in enumerate(graph.outputs) if v in drawn}

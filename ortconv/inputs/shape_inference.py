@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.demands import Numbers
-from ortconv.compare.problem import Problem
 from ortconv.errors import BackendError, GraphError
+from ortconv.inputs.demands import Numbers
+from ortconv.inputs.problem import Problem
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.tensor import Tensor

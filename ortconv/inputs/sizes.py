@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ortconv.compare.demands import Demand, Extent, Numbers, demands
-from ortconv.compare.problem import Problem, Sizes
-from ortconv.compare.shape_inference import infer_shapes, shapes_of_any_run
+from ortconv.inputs.demands import Demand, Extent, Numbers, demands
+from ortconv.inputs.problem import Problem, Sizes
+from ortconv.inputs.shape_inference import infer_shapes, shapes_of_any_run
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Node, Value
 

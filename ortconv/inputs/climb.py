@@ -8,8 +8,8 @@ from itertools import permutations
 from random import Random
 from typing import NamedTuple
 
-from ortconv.compare.problem import Problem, Sizes
-from ortconv.compare.sizes import free_dims_behind
+from ortconv.inputs.problem import Problem, Sizes
+from ortconv.inputs.sizes import free_dims_behind
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Tensor
 

@@ -18,17 +18,17 @@ from onnx import TensorProto, helper
 
 import ortconv
 from ortconv import cli
-from ortconv.compare import source_runs
-from ortconv.compare.feeds import KINDS, free_problem, make
 from ortconv.compare.gap import gap
-from ortconv.compare.reference import Reference
-from ortconv.compare.source_runs import ValidationSettings
-from ortconv.compare.validate import validate
 from ortconv.errors import BackendError, MismatchError, UnsupportedError, UsageError
+from ortconv.inputs.feeds import KINDS, free_problem, make
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load
 from ortconv.ortformat.writer import write
 from ortconv.runtime.session import Session
+from ortconv.validation import source_runs
+from ortconv.validation.reference import Reference
+from ortconv.validation.source_runs import ValidationSettings
+from ortconv.validation.validate import validate
 from tests.text_models import save, save_nodes
 
 

@@ -11,8 +11,8 @@ import onnx.parser
 import pytest
 
 import ortconv
-from ortconv.compare.categories import with_known_elements
-from ortconv.compare.feeds import KINDS, Draw, free_problem, make, sizes_to_try
+from ortconv.inputs.categories import with_known_elements
+from ortconv.inputs.feeds import KINDS, Draw, free_problem, make, sizes_to_try
 from ortconv.ir.graph import Graph
 from ortconv.onnxio.load import from_proto
 

@@ -6,8 +6,8 @@ import numpy as np
 import onnx.parser
 from onnx import numpy_helper
 
-from ortconv.compare.budget import Clock
-from ortconv.compare.trials import Trial, trials
+from ortconv.inputs.budget import Clock
+from ortconv.inputs.trials import Trial, trials
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.feeds import Feeds, Outputs
 from ortconv.compare.gap import (
     TIMES,
     Gap,
@@ -26,17 +25,18 @@ from ortconv.compare.gap import (
     near_overflow,
     widest,
 )
-from ortconv.compare.perturbation import MOST_RUNS, Perturbation, explains, near_poles, perturb, perturbed
-from ortconv.compare.source_runs import SourceRuns
 from ortconv.compare.tolerance import UNEXPLAINED, OutputTolerance, accepts, is_nearer, within_errors
-from ortconv.compare.undefined import flip_zeros, replace_undefined
-from ortconv.compare.widen import NARROW, SINGLE, narrow, wide, widen
 from ortconv.errors import OrtconvError
+from ortconv.inputs.feeds import Feeds, Outputs
 from ortconv.ir.graph import Graph
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.runtime.deadline import TimeLimitError, within
 from ortconv.runtime.session import Session
+from ortconv.validation.perturbation import MOST_RUNS, Perturbation, explains, near_poles, perturb, perturbed
+from ortconv.validation.source_runs import SourceRuns
+from ortconv.validation.undefined import flip_zeros, replace_undefined
+from ortconv.validation.widen import NARROW, SINGLE, narrow, wide, widen
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from ortconv.compare import shape_inputs
-from ortconv.compare.demands import Numbers
-from ortconv.compare.ranks import LARGEST_RANK, rank_of
+from ortconv.inputs import shape_inputs
+from ortconv.inputs.demands import Numbers
+from ortconv.inputs.ranks import LARGEST_RANK, rank_of
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.types import TensorType
 from ortconv.onnxlib import NodeProto

@@ -7,15 +7,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ortconv.compare.engines import message_of, runtime_name
-from ortconv.compare.feeds import Outputs
-from ortconv.compare.reference import Reference
-from ortconv.compare.shrink import shrink, shrunk
 from ortconv.errors import BackendError, MismatchError, UnsupportedError
+from ortconv.inputs.feeds import Outputs
 from ortconv.ir.model import Model
 from ortconv.models import load
 from ortconv.runtime.deadline import TimeLimitError, within
 from ortconv.runtime.session import Session
+from ortconv.validation.engines import message_of, runtime_name
+from ortconv.validation.reference import Reference
+from ortconv.validation.shrink import shrink, shrunk
 
 
 @dataclass(frozen=True, slots=True)

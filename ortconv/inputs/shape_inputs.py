@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from itertools import chain
 from random import Random
 
-from ortconv.compare.parameters import parameter
-from ortconv.compare.ranks import LARGEST_RANK, rank_of
+from ortconv.inputs.parameters import parameter
+from ortconv.inputs.ranks import LARGEST_RANK, rank_of
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.categories import with_known_elements
-from ortconv.compare.parameters import parameter
-from ortconv.compare.problem import Problem, Sizes
-from ortconv.compare.ranks import LARGEST_RANK
-from ortconv.compare.repair import repair
-from ortconv.compare.shape_inference import infer_shapes
-from ortconv.compare.sizes import can_be_met, solve
 from ortconv.errors import UnsupportedError, UsageError
+from ortconv.inputs.categories import with_known_elements
+from ortconv.inputs.parameters import parameter
+from ortconv.inputs.problem import Problem, Sizes
+from ortconv.inputs.ranks import LARGEST_RANK
+from ortconv.inputs.repair import repair
+from ortconv.inputs.shape_inference import infer_shapes
+from ortconv.inputs.sizes import can_be_met, solve
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Array
