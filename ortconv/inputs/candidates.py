@@ -7,8 +7,10 @@ from functools import partial
 from typing import Any
 
 from ortconv.errors import BackendError, UnsupportedError
-from ortconv.inputs.budget import Budget
+from ortconv.inputs.budget import Budget, Clock
 from ortconv.inputs.feeds import Draw, Feeds, free_problem, make, sizes_to_try
+from ortconv.inputs.problem import Problem
+from ortconv.inputs.size_search import Choice, fitting, searched
 from ortconv.ir.graph import Graph
 from ortconv.runtime.session import Session
 
@@ -63,17 +65,17 @@ def candidates(
     """
     arrays, draws = arrays or {}, draws or {}
     problem = free_problem(graph, arrays, draws)
-    needs = []
-    for sizes, needed in sizes_to_try(problem, batch=1):
-        needs.append(needed)
-        if needed <= MEMORY:
-            for other in range(seed, seed + (1 if problem.free or arrays else DRAWS)):
-                yield {**arrays, **make(problem, sizes, other, draws)}
-    if not (arrays or draws):
-        from ortconv.inputs.size_search import searched
+    seeds = range(seed, seed + (1 if problem.free or arrays else DRAWS))
+    for choice in _choices(problem, seeds, may_search=not (arrays or draws)):
+        yield {**arrays, **make(*choice, draws)}
 
-        yield from searched(problem)
-    if min(needs) > MEMORY:
+
+def _choices(problem: Problem, seeds: Sequence[int], *, may_search: bool) -> Iterator[Choice]:
+    """Sizes that meet the demands of the graph, with these seeds; then those that only runs of the graph on numpy find."""
+    least = yield from fitting(problem, sizes_to_try(problem, batch=1), MEMORY, seeds)
+    if may_search:
+        yield from searched(problem, Clock(Budget()))
+    if least > MEMORY:
         raise UnsupportedError(
-            f"the model needs {min(needs) / 2**30:.3g} GiB with the sizes that fit it", hint="give inputs of your own"
+            f"the model needs {least / 2**30:.3g} GiB with the sizes that fit it", hint="give inputs of your own"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, product, zip_longest
@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from ortconv.errors import OrtconvError
 from ortconv.executor.replay.work import Function, as_tuple
-from ortconv.inputs.budget import SHARE_OF_SOLVING, BeyondBudgetError, Budget, Clock, SearchTime, TooLargeError
+from ortconv.inputs.budget import SHARE_OF_SOLVING, BeyondBudgetError, Clock, SearchTime, TooLargeError
 from ortconv.inputs.climb import Reached, climb
 from ortconv.inputs.demands import Numbers, Shapes
-from ortconv.inputs.feeds import SEEDS, Feeds, free_problem, is_condition, make, sizes_to_try
+from ortconv.inputs.feeds import SEEDS, free_problem, is_condition, make, sizes_to_try
 from ortconv.inputs.problem import Problem, Sizes
 from ortconv.inputs.shape_inference import infer_shapes
 from ortconv.inputs.sizes import can_be_met, solve
@@ -53,15 +53,38 @@ def choices(graph: Graph, clock: Clock) -> Iterator[Choice]:
     Raises CannotTryError if all need more time or memory than the budget has.
     """
     problem = free_problem(graph, {}, {})
-    yield from (Choice(problem, sizes) for sizes in _inferred_choices(problem, clock))
-    yield from (Choice(problem, *found) for found in _searched_choices(problem, clock))
+    if not problem.free:
+        _check_room(problem, clock)
+    least = yield from fitting(problem, _sizes_with_bytes(problem, clock), clock.budget.bytes)
+    if least > clock.budget.bytes:
+        raise BeyondBudgetError(f"a run needs {least / 2**30:.3g} GiB, and the budget is {clock.budget}")
+    yield from searched(problem, clock)
     yield from SearchTime(clock.budget.seconds * SHARE_OF_SOLVING).spend(_choices_of_other_lengths(problem, clock))
 
 
-def searched(problem: Problem) -> Iterator[Feeds]:
-    """Inputs of sizes that only runs of the graph on numpy find. The search takes its share of the default budget."""
-    for sizes, seed in _searched_choices(problem, Clock(Budget())):
-        yield make(problem, sizes, seed)
+def fitting(
+    problem: Problem, tried: Iterable[tuple[Sizes, int]], limit: int, seeds: Sequence[int] = (0,)
+) -> Generator[Choice, None, int]:
+    """Choices with those of the sizes that need at most `limit` bytes, each with all seeds. Returns the least need of any."""
+    seen: list[Sizes] = []
+    needs = []
+    for sizes, needed in tried:
+        needs.append(needed)
+        if needed <= limit and sizes not in seen:
+            seen.append(sizes)
+            yield from (Choice(problem, sizes, seed) for seed in seeds)
+    return min(needs)
+
+
+def searched(problem: Problem, clock: Clock) -> Iterator[Choice]:
+    """Sizes that are found by running the graph on numpy, and seeds of its inputs."""
+    if not can_be_met(problem):
+        return
+    starts = [(problem.first(size, batch), 0) for size, batch in product((32, 64), (2, 1))]
+    yield from clock.by_trial.spend(_observed_choices(problem, clock, starts))
+    cases = [(problem.first(32, 2), n * SEEDS) for n in range(1, _cases(problem))]
+    yield from clock.by_trial.spend(_observed_choices(problem, clock, cases), SHARE_OF_CASES)
+    yield from clock.by_trial.spend(_climbed_choices(problem, clock))
 
 
 def _choices_of_other_lengths(problem: Problem, clock: Clock) -> Iterator[Choice]:
@@ -72,20 +95,7 @@ def _choices_of_other_lengths(problem: Problem, clock: Clock) -> Iterator[Choice
         yield from (Choice(other, sizes) for sizes in chain(solved, chosen))
 
 
-def _searched_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
-    """Sizes that are found by running the model, and seeds of its inputs."""
-    if not can_be_met(problem):
-        return
-    starts = [(problem.first(size, batch), 0) for size, batch in product((32, 64), (2, 1))]
-    yield from clock.by_trial.spend(_observed_choices(problem, clock, starts))
-    cases = [(problem.first(32, 2), n * SEEDS) for n in range(1, _cases(problem))]
-    yield from clock.by_trial.spend(_observed_choices(problem, clock, cases), SHARE_OF_CASES)
-    yield from clock.by_trial.spend(_climbed_choices(problem, clock))
-
-
-def _observed_choices(
-    problem: Problem, clock: Clock, starts: Iterable[tuple[Sizes, int]]
-) -> Iterator[tuple[Sizes, int]]:
+def _observed_choices(problem: Problem, clock: Clock, starts: Iterable[tuple[Sizes, int]]) -> Iterator[Choice]:
     """Sizes for models whose shapes inference cannot determine: the model runs as far as possible, and its shapes are observed.
 
     `starts` are initial sizes, and seeds of the inputs.
@@ -93,7 +103,7 @@ def _observed_choices(
     for start, seed in starts if problem.free else ():
         solution = solve(replace(problem, observe=partial(_observed, problem, clock, seed)), start)
         if footprint(problem.graph, solution.shapes).bytes <= clock.budget.bytes:
-            yield solution.sizes, seed
+            yield Choice(problem, solution.sizes, seed)
 
 
 def _observed(problem: Problem, clock: Clock, seed: int, sizes: Sizes, inferred: Shapes) -> Shapes:
@@ -138,7 +148,7 @@ def _computed(
     return found
 
 
-def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
+def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[Choice]:
     """Sizes for models with unknown demands, such as computed targets of a Reshape, and seeds of their inputs."""
     seeds = [n * SEEDS for n in range(_draws(problem))]
     plain = [problem.first(size, batch) for size, batch in ((2, 2), (8, 1))]
@@ -158,7 +168,7 @@ def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, in
     for runs, start, seed in product(CLIMBS if problem.free else (1,), starts, seeds):
         sizes = climb(problem, start, partial(reach, seed), runs)
         if sizes is not None:
-            yield sizes, seed
+            yield Choice(problem, sizes, seed)
 
 
 def _draws(problem: Problem) -> int:
@@ -178,27 +188,6 @@ def _reach(problem: Problem, clock: Clock, seed: int, sizes: Sizes) -> Reached:
     """How many values a run with these sizes computes, and where it fails."""
     made = _computed(problem, clock, sizes, infer_shapes(problem, sizes), seed)
     return Reached(len(made), next((n for n in problem.graph if made.keys().isdisjoint(n.outputs)), None))
-
-
-def _inferred_choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
-    """Sizes that meet the demands of the graph and fit the memory budget, found without running it.
-
-    Raises BeyondBudgetError if all need more memory.
-    """
-    if not problem.free:
-        _check_room(problem, clock)
-        yield problem.fixed
-        return
-    seen: list[Sizes] = []
-    too_large = []
-    for sizes, needed in _sizes_with_bytes(problem, clock):
-        if needed > clock.budget.bytes:
-            too_large.append(needed)
-        elif sizes not in seen:
-            seen.append(sizes)
-            yield sizes
-    if too_large and not seen:
-        raise BeyondBudgetError(f"a run needs {min(too_large) / 2**30:.3g} GiB, and the budget is {clock.budget}")
 
 
 def _sizes_with_bytes(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:

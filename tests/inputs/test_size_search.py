@@ -11,7 +11,7 @@ import pytest
 
 import ortconv.inputs.size_search as size_search
 from ortconv.errors import BackendError
-from ortconv.inputs import budget
+from ortconv.inputs import budget, candidates
 from ortconv.inputs.budget import Budget, Clock, SearchTime
 from ortconv.inputs.candidates import first_run
 from ortconv.inputs.climb import Reached
@@ -48,7 +48,7 @@ def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
 
 @pytest.mark.parametrize("name", CLIMBS)
 def test_single_runs_search_by_trial_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(size_search, "Budget", lambda: Budget(seconds=200))
+    monkeypatch.setattr(candidates, "Budget", lambda: Budget(seconds=200))
     feeds, results = first_run(Session(Model(climbing(name)), ["numpy"]))
     assert feeds
     assert len(results) == 1
