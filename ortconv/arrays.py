@@ -19,7 +19,7 @@ from ortconv.process import usable_memory
 ArrayCheck = Callable[[str, np.dtype[Any], tuple[int, ...]], None]
 """Raises UsageError for an array whose name, dtype or shape is not acceptable."""
 
-PIECE = 1 << 20
+PIECE_BYTES = 1 << 20
 MOST_ARRAYS = 10_000
 MOST_AXES = 64
 
@@ -123,7 +123,7 @@ def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, Any]:
 def _fill(view: memoryview, stream: IO[bytes], name: str) -> None:
     at = 0
     while at < len(view):
-        piece = stream.read(min(PIECE, len(view) - at))
+        piece = stream.read(min(PIECE_BYTES, len(view) - at))
         if not piece:
             raise FormatError(f"'{name}' ends too early: {at} of {len(view)} bytes are there")
         view[at : at + len(piece)] = piece

@@ -282,7 +282,7 @@ def _profile(session: Session, feeds: Mapping[str, Any], target: Path) -> list[d
 
 
 def _differences(expected: Mapping[str, Any], results: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, str]:
-    from ortconv.compare.difference import beyond
+    from ortconv.compare.pairs import beyond
 
     found = {name: beyond(want, results[name], flags["rtol"], flags["atol"]) for name, want in expected.items()}
     return {name: text for name, text in found.items() if text is not None}
@@ -295,7 +295,7 @@ def _described(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _describe(value: Any) -> dict[str, Any]:
     import numpy as np
 
-    from ortconv.compare.difference import element_type
+    from ortconv.compare.pairs import element_type
 
     if value is None or isinstance(value, list):
         return {"type": "sequence" if isinstance(value, list) else "empty", "length": len(value or ())}

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.difference import are_single, changed_form
 from ortconv.compare.measure import Measure, measure
+from ortconv.compare.pairs import are_single, changed_form
 from ortconv.compare.tolerance import Allowance
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array

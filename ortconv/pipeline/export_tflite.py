@@ -221,10 +221,10 @@ def _not_comparable(expected: Reference, backend: Exporter) -> str | None:
 
 def _compared(expected: Reference, session: Session) -> Validation:
     found = expected.judge("numpy", _outputs(expected, session), "on LiteRT: ", HINT, excused=False)
-    engine = EngineResult("litert", version(), loads=True, max_abs=found.max_abs, scaled=found.scaled)
+    engine = EngineResult("litert", version(), loads=True, max_abs=found.largest, scaled=found.scaled)
     what = tuple(trial.what for trial in expected.trials)
     return Validation(
-        "litert", found.max_abs, found.scaled, expected.limit, engines=(engine,), inputs=what, notes=remarks(expected)
+        "litert", found.largest, found.scaled, expected.limit, engines=(engine,), inputs=what, notes=remarks(expected)
     )
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.difference import Difference
-from ortconv.compare.gap import gap, has_no_rows, has_same_form, is_numeric
+from ortconv.compare.gap import Gap, gap, has_no_rows, has_same_form, is_numeric
 from ortconv.compare.tolerance import accepts, random_outputs, tolerances
 from ortconv.errors import MismatchError
 from ortconv.inputs.feeds import Outputs
@@ -34,25 +33,26 @@ class Reference(SourceRuns):
         self._reasons = Reasons(self)
         self.unstable = self._reasons.unstable
 
-    def judge(self, engine: str, results: Sequence[Outputs | None], where: str, hint: str, excused: bool) -> Difference:
+    def judge(self, engine: str, results: Sequence[Outputs | None], where: str, hint: str, excused: bool) -> Gap:
         """Compare outputs with those of the source on the same engine. Raises MismatchError if a
         difference is more than rounding.
         """
-        worst = Difference()
+        worst = Gap()
         for found in (found for i, outputs in enumerate(results) for found in self._compared(engine, i, outputs)):
-            difference = self._difference(found)
-            is_excused = excused and difference.mismatch is None
+            apart = _in_range(found)
+            is_excused = excused and apart.reason is None
             if not (accepts(found.tolerance, found.gap) or is_excused or self._reasons.explain(found)):
-                raise self._mismatch(found, difference, where, hint)
-            worst = worst.worse(difference if difference.mismatch is None else Difference())
+                raise self._mismatch(found, apart, where, hint)
+            if apart.reason is None:
+                worst = max(worst, apart, key=lambda one: one.severity)
         return worst
 
     def is_within_budget(self, i: int, results: Outputs, share: float) -> tuple[bool, float]:
         """(True if numpy's outputs for set `i` of inputs use at most `share` of the error budget, their largest error)."""
         fits, error = True, 0.0
         for found in self._compared("numpy", i, results):
-            difference = self._difference(found)
-            error = max(error, np.inf if difference.mismatch is not None else difference.scaled)
+            apart = _in_range(found)
+            error = max(error, np.inf if apart.reason is not None else apart.scaled)
             fits = fits and accepts(replace(found.tolerance, limit=share * found.tolerance.limit), found.gap)
         return fits, error
 
@@ -72,13 +72,6 @@ class Reference(SourceRuns):
             return has_same_form(want, got)
         return k in self.stacked and has_no_rows(want) and has_no_rows(got) and want.dtype == got.dtype
 
-    def _difference(self, found: Deviation) -> Difference:
-        """A gap as a difference; its scaled value is relative to the range of the output if the tolerance is."""
-        difference, size = found.gap.difference(), max(found.gap.magnitude, found.tolerance.range)
-        if difference.mismatch is not None or not size:
-            return difference
-        return replace(difference, scaled=found.gap.largest / size)
-
     def _widen_tolerances(self) -> None:
         """With an error budget, make limits relative to the range of each output over all inputs."""
         if self.settings.error_budget is not None and not any(t.range for t in self.tolerances):
@@ -93,10 +86,10 @@ class Reference(SourceRuns):
         arrays = (np.abs(a[np.isfinite(a)]) for a in found if is_numeric(a))
         return float(max((a.max(initial=0) for a in arrays), default=0.0))
 
-    def _mismatch(self, found: Deviation, difference: Difference, where: str, hint: str) -> MismatchError:
-        text = difference.mismatch or f"max abs {difference.max_abs:.3g}, scaled {difference.scaled:.3g}"
-        own = self.own_difference(found.i, found.k) if found.engine == "onnxruntime" else None
-        beside = "" if own is None else f"; onnxruntime's own result differs by {own.mismatch or f'{own.scaled:.3g}'}"
+    def _mismatch(self, found: Deviation, apart: Gap, where: str, hint: str) -> MismatchError:
+        text = apart.reason or f"max abs {apart.largest:.3g}, scaled {apart.scaled:.3g}"
+        own = self._own_gap(found.i, found.k) if found.engine == "onnxruntime" else None
+        beside = "" if own is None else f"; onnxruntime's own result differs by {own.reason or f'{own.scaled:.3g}'}"
         what = f"the source's on {found.engine}, {self.trials[found.i].what}"
         hint = f"{LACKS_TIME}; {hint}" if self._reasons.lacks_time else hint
         return MismatchError(
@@ -104,19 +97,22 @@ class Reference(SourceRuns):
             hint=hint,
         )
 
-    def own_difference(self, i: int, k: int) -> Difference | None:
-        """The difference between the source and onnxruntime's result of it with default options."""
+    def _own_gap(self, i: int, k: int) -> Gap | None:
+        """The gap between the source and onnxruntime's result of it with default options."""
         want, own = self.outputs["onnxruntime"][i], self.own_outputs(i)
-        return None if want is None or own is None else gap(want[k], own[k]).difference()
+        return None if want is None or own is None else gap(want[k], own[k])
 
     def own_scaled(self) -> float | None:
-        """The largest of these differences over the inputs with known results; None if there are none.
+        """The largest of these gaps, relative to the magnitude, over the inputs with known results; None if there are none.
 
         Those of the first set are computed in a watched process, unless the model has more than MANY nodes.
         """
         if self._shows_own:
             self.own_outputs(0)
-        own = [
-            self.own_difference(i, k) for i in list(self._own) for k in range(len(self.names)) if k not in self.random
-        ]
-        return max((d.scaled for d in own if d is not None and d.mismatch is None), default=None)
+        own = [self._own_gap(i, k) for i in list(self._own) for k in range(len(self.names)) if k not in self.random]
+        return max((one.scaled for one in own if one is not None and one.reason is None), default=None)
+
+
+def _in_range(found: Deviation) -> Gap:
+    """The gap, relative to the range of the output if the tolerance is."""
+    return replace(found.gap, magnitude=max(found.gap.magnitude, found.tolerance.range))

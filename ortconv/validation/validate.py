@@ -132,7 +132,7 @@ def _on_numpy(expected: Reference, converted: Path, excused: bool) -> EngineResu
     except MemoryError:
         return EngineResult("numpy", skipped="numpy: a run of the result needs more memory than there is")
     found = expected.judge("numpy", results, "", _hint(expected), excused)
-    return EngineResult("numpy", loads=True, max_abs=found.max_abs, scaled=found.scaled)
+    return EngineResult("numpy", loads=True, max_abs=found.largest, scaled=found.scaled)
 
 
 REFUSED = "try --optimization-level basic, which has standard operators only, or --target-ort; --allow-unchecked writes the file"
@@ -173,7 +173,7 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: bool, needs_p
     found = expected.judge("onnxruntime", results, "", _hint(expected), excused)
     if expected.overwrites:
         _check_later_runs(expected, converted)
-    return replace(loaded, max_abs=found.max_abs, scaled=found.scaled, own=expected.own_scaled())
+    return replace(loaded, max_abs=found.largest, scaled=found.scaled, own=expected.own_scaled())
 
 
 DRIFTS = (

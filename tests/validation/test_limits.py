@@ -167,7 +167,7 @@ def test_large_outputs_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -
             want[3, 1:4], got[3, 2:5] = np.nan, np.inf
         whole = gap(want, got)
         with monkeypatch.context() as patch:
-            patch.setattr("ortconv.compare.gap.PIECE", 4)
+            patch.setattr("ortconv.compare.gap.PIECE_ELEMENTS", 4)
             assert astuple(gap(want, got))[:-2] == pytest.approx(astuple(whole)[:-2], rel=1e-12)
     large = np.zeros(1 << 24, np.float32)
     tracemalloc.start()

@@ -1,11 +1,8 @@
-"""The largest difference between two outputs of one function, and the tools to find it: forms, types, elements."""
+"""Pairs of results of one function: their forms, types and elements."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,38 +10,6 @@ import numpy as np
 from ortconv.ir.tensor import Array
 
 OTHER_FORM = "one is a map, sequence or empty, the other is not of that form"
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The largest absolute difference, the same relative to the largest magnitude, and the reason if values cannot be compared."""
-
-    max_abs: float = 0.0
-    scaled: float = 0.0
-    mismatch: str | None = None
-
-    def within(self, limit: float) -> bool:
-        return self.mismatch is None and self.scaled <= limit
-
-    def worse(self, other: Difference) -> Difference:
-        """The larger of both."""
-        return max(self, other, key=lambda d: (d.mismatch is not None, d.scaled, d.max_abs))
-
-
-def difference(want: Any, got: Any) -> Difference:
-    """The difference of two outputs: arrays, None, lists or maps. NaN equals NaN, an infinity equals itself; integers must be
-    equal.
-    """
-    if not are_single(want, got):
-        each = paired(want, got)
-        return Difference(mismatch=OTHER_FORM) if each is None else worst(difference(a, b) for a, b in each)
-    a, b = np.asarray(want), np.asarray(got)
-    mismatch = changed_form(a, b)
-    if mismatch is None and a.dtype.kind in "OUSiub":
-        mismatch = unequal(a, b)
-    elif mismatch is None:
-        return _of_floats(a, b)
-    return Difference(mismatch=mismatch)
 
 
 def changed_form(a: Array, b: Array) -> str | None:
@@ -68,16 +33,6 @@ def unequal(a: Array, b: Array) -> str | None:
     return f"{wrong} of {a.size} elements differ" if wrong else None
 
 
-def _of_floats(a: Array, b: Array) -> Difference:
-    x, y = widened(a), widened(b)
-    finite = np.isfinite(x)
-    if not np.array_equal(x[~finite], y[~finite], equal_nan=True) or not np.isfinite(y[finite]).all():
-        return Difference(mismatch="NaN or infinity in other places")
-    largest = float(np.abs(x[finite] - y[finite]).max(initial=0))
-    magnitude = float(np.abs(x[finite]).max(initial=0))
-    return Difference(largest, largest / magnitude if magnitude else (0.0 if largest == 0 else math.inf))
-
-
 def are_single(*values: Any) -> bool:
     """True if all values are arrays or numbers, and none is None, a list or a map."""
     return not any(value is None or isinstance(value, list | dict) for value in values)
@@ -96,6 +51,17 @@ def paired(want: Any, got: Any) -> list[tuple[Any, Any]] | None:
     return list(zip(want, got, strict=True))
 
 
+def arrays_of(want: Any, got: Any) -> Iterator[tuple[Array, Array] | None]:
+    """The pairs of arrays that two outputs consist of; None for a pair whose forms differ."""
+    if are_single(want, got):
+        yield comparable(want, got)
+    elif (each := paired(want, got)) is None:
+        yield None
+    else:
+        for a, b in each:
+            yield from arrays_of(a, b)
+
+
 def _columns(entries: dict[Any, Any]) -> tuple[Array, Array]:
     """The keys of a map in order, and their values."""
     keys = sorted(entries)
@@ -105,14 +71,6 @@ def _columns(entries: dict[Any, Any]) -> tuple[Array, Array]:
 def _column(values: list[Any]) -> Array:
     array = np.array(values)
     return array.astype(object) if array.dtype.kind in "UT" else array
-
-
-def distances(a: Array, b: Array) -> Array:
-    """The absolute differences of elements as floats, exact for integers before they are rounded to float64."""
-    if a.dtype.kind in "iu" and a.dtype.itemsize == 8:
-        return np.where(a > b, a - b, b - a).view(np.uint64).astype(np.float64)
-    found: Array = np.abs(widened(a) - widened(b))
-    return found
 
 
 def widened(a: Array) -> Array:
@@ -160,8 +118,3 @@ def comparable(want: Any, got: Any) -> tuple[Array, Array]:
     """Both as arrays. Strings become objects, since numpy's types of strings have lengths."""
     a, b = np.asarray(want), np.asarray(got)
     return (a.astype(object), b.astype(object)) if a.dtype.kind in "OUST" and b.dtype.kind in "OUST" else (a, b)
-
-
-def worst(differences: Iterable[Difference]) -> Difference:
-    """The largest of some differences."""
-    return reduce(Difference.worse, differences, Difference())
