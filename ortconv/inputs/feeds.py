@@ -38,6 +38,9 @@ KINDS = ("drawn", "negative", "zeros", "large")
 LARGE = {DType.FLOAT16: 100.0, DType.FLOAT: 1e4, DType.DOUBLE: 1e4, DType.BFLOAT16: 1e4}
 """Factors by which floats are multiplied to make them large."""
 
+LARGEST_INPUT = 1 << 40
+"""The product of the sizes other than 0 above which numpy creates no array."""
+
 SEEDS = 16
 """Seeds below this number draw conditions at random. Each multiple begins a block of seeds that draw other numbers and
 use the conditions of one case.
@@ -228,10 +231,6 @@ def _condition(value: Value, seed: int) -> bool:
 def is_condition(value: Value) -> bool:
     """True if an input decides which branch of an If runs."""
     return value.dtype is DType.BOOL and any(node.is_op("If") and slot == 0 for node, slot in value.uses)
-
-
-LARGEST_INPUT = 1 << 40
-"""The product of the sizes other than 0 above which numpy creates no array."""
 
 
 def _check_possible(value: Value, dtype: DType, shape: tuple[int, ...]) -> None:

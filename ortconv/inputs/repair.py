@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import combinations, product
 
@@ -26,17 +26,13 @@ SMALL = range(1, 17)
 """Sizes tried for every dimension that a node with an unmet demand depends on."""
 
 
-Moves = Callable[[Problem, Sizes, Node, Demand], Iterator[Sizes]]
-"""Returns other sizes to try, in view of the first unmet demand and its node."""
-
-
 def repair(problem: Problem, starts: Sequence[Sizes]) -> Sizes | None:
     """Sizes that meet all known demands; None if the search finds none, at last also with moves that have no reason."""
-    found = (_search(problem, starts, moves) for moves in (_moves, _more_moves))
+    found = (_search(problem, starts, in_pairs=in_pairs) for in_pairs in (False, True))
     return next(filter(None, found), None)
 
 
-def _search(problem: Problem, starts: Sequence[Sizes], moves: Moves) -> Sizes | None:
+def _search(problem: Problem, starts: Sequence[Sizes], *, in_pairs: bool) -> Sizes | None:
     """The search continues from the state that meets most demands in the graph's order. If that does not help, it goes
     back to another state.
     """
@@ -53,7 +49,7 @@ def _search(problem: Problem, starts: Sequence[Sizes], moves: Moves) -> Sizes | 
             rank, unmet = _first_unmet(problem, sizes, empty)
             if unmet is None:
                 return sizes
-            heappush(heap, (rank, len(seen), moves(problem, sizes, *unmet)))
+            heappush(heap, (rank, len(seen), _moves(problem, sizes, *unmet, in_pairs)))
     return None
 
 
@@ -89,9 +85,10 @@ def _first_unmet(
     return (-met, unmet), first
 
 
-def _moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand) -> Iterator[Sizes]:
+def _moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand, in_pairs: bool) -> Iterator[Sizes]:
     """Other sizes that may meet a demand. They change one dimension, also to small sizes without a reason; one dimension and all
-    that its new size demands; one dimension and a second one that compensates it; or two dimensions that share a product.
+    that its new size demands; one dimension and a second one that compensates it; or two dimensions that share a product. With
+    `in_pairs`, at last one dimension that may meet the demand and a second one, to any small size.
     """
     names = free_dims_behind(problem, node)
     single = [(name, size) for name in names for size in _targets(problem, sizes, name, demand)]
@@ -104,20 +101,18 @@ def _moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand) -> Iterat
     for name, size in single:
         for other in (n for n in problem.free if n != name and sizes[n] * sizes[name] % size == 0):
             yield {**sizes, name: size, other: sizes[other] * sizes[name] // size}
+    yield from _other_factors(sizes, names, demand)
+    for (name, size), other, small in product(single, names, SMALL) if in_pairs else ():
+        if other != name:
+            yield {**sizes, name: size, other: small}
+
+
+def _other_factors(sizes: Sizes, names: Sequence[str], demand: Demand) -> Iterator[Sizes]:
+    """Changes of two dimensions that keep their product, or scale it as the demand wants."""
     for a, b in combinations(names, 2):
         for both in dict.fromkeys((_scaled(sizes[a] * sizes[b], demand.want, demand.have), sizes[a] * sizes[b])):
             for factor in _factors(both):
                 yield {**sizes, a: factor, b: both // factor}
-
-
-def _more_moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand) -> Iterator[Sizes]:
-    """The same, then one dimension that may meet the demand and a second one of any small size."""
-    yield from _moves(problem, sizes, node, demand)
-    names = free_dims_behind(problem, node)
-    single = [(name, size) for name in names for size in _targets(problem, sizes, name, demand)]
-    for (name, size), other, small in product(single, names, SMALL):
-        if other != name:
-            yield {**sizes, name: size, other: small}
 
 
 def _targets(problem: Problem, sizes: Sizes, name: str, demand: Demand) -> list[int]:

@@ -198,28 +198,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     return found
 
 
-def test_a_search_that_does_not_end_is_given_up(clock: Time) -> None:
+@pytest.mark.parametrize(("seconds", "share", "later"), [(0.02, 1.0, []), (0.2, 0.5, [2])])
+def test_a_search_that_does_not_end_takes_its_share(
+    seconds: float, share: float, later: list[int], clock: Time
+) -> None:
     def found() -> Iterator[int]:
         yield 1
         while True:
             check_limit()
 
-    time = SearchTime(0.02)
-    assert list(time.spend(found())) == [1]
-    assert list(time.spend(iter([2]))) == []
-    assert 0.02 < clock.cpu < 0.03
-
-
-def test_a_search_that_takes_its_share_leaves_the_rest(clock: Time) -> None:
-    def found() -> Iterator[int]:
-        yield 1
-        while True:
-            check_limit()
-
-    time = SearchTime(0.2)
-    assert list(time.spend(found(), 0.5)) == [1]
-    assert 0.1 < clock.cpu < 0.11
-    assert list(time.spend(iter([2]))) == [2]
+    time = SearchTime(seconds)
+    assert list(time.spend(found(), share)) == [1]
+    assert 0 < clock.cpu - seconds * share < 0.01
+    assert list(time.spend(iter([2]))) == later
 
 
 @pytest.mark.parametrize(("pause", "results"), [(0.05, [0, 1, 2]), (0.5, [])])
