@@ -15,7 +15,7 @@ import ortconv
 from ortconv.errors import UnsupportedError
 from ortconv.inputs.candidates import candidates, first_run
 from ortconv.inputs.feeds import _upper_bound, changed, free_problem, generate, make
-from ortconv.inputs.parameters import parameter
+from ortconv.inputs.operands import parameter
 from ortconv.onnxio.load import from_proto
 
 CAUSAL_HALF = """<ir_version: 8, opset_import: ["": 17]>
