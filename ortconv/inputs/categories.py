@@ -9,7 +9,7 @@ import numpy as np
 
 from ortconv.executor.kernels.evaluate import evaluated
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.operators import Trait, named
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array, dense
 
 KNOWN: dict[str, tuple[str, ...]] = {
@@ -20,8 +20,6 @@ KNOWN: dict[str, tuple[str, ...]] = {
 }
 """The attributes that list the elements which an operator knows."""
 
-JOINING = frozenset(named(Trait.JOINS))
-MOVING = JOINING | {*named(Trait.MOVES), "ArrayFeatureExtractor"}
 SPLITTING = frozenset(("StringNormalizer", "Tokenizer"))
 
 LONGEST_TEXT = 6
@@ -88,14 +86,15 @@ def _places(graph: Graph, places: Places) -> tuple[Places, Places]:
     for node in graph:
         tracked = [v for v in node.inputs if v in places]
         source = node.input(0)
+        moves = node.op == "ArrayFeatureExtractor" or traits(node).has(Trait.JOINS, Trait.MOVES)
         if node.op in SPLITTING and (source in places or source in texts):
             found = (places if source in places else texts)[source]
             texts[node.out] = found[found >= 0]
         elif node.op == "Cast" and tracked:
             places[node.out] = places[tracked[0]]
-        elif source in texts and node.op in MOVING:
+        elif source in texts and moves:
             texts[node.out] = texts[source]
-        elif tracked and node.op in MOVING:
+        elif tracked and moves:
             moved = _moved(node, places)
             places.update((v, array) for v, array in zip(node.outputs, moved) if v is not None)
     return places, texts
@@ -111,7 +110,7 @@ def _moved(node: Node, places: Places) -> Sequence[Array]:
             operands.append(places[value])
         elif value.const is not None:
             const = dense(value.const)
-            operands.append(np.full(const.shape, -1) if k == 0 or node.op in JOINING else const)
+            operands.append(np.full(const.shape, -1) if k == 0 or traits(node).has(Trait.JOINS) else const)
         else:
             return ()
     try:

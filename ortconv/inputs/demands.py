@@ -57,8 +57,8 @@ def demands(node: Node, shapes: Shapes, held: Mapping[Value, Sequence[int]] = Ma
         target = held[value] if value is not None and value in held else _target(node, shapes)
         if target is not None:
             yield from TO_SHAPE[node.op](node, target, shapes)
-    elif node.domain in ("", MICROSOFT) and node.op in ROWS:
-        yield from ROWS[node.op](node, shapes)
+    elif found := ROWS.get(node.domain, {}).get(node.op):
+        yield from found(node, shapes)
 
 
 def _shape(node: Node, slot: int, shapes: Shapes) -> Numbers | None:
@@ -296,8 +296,6 @@ def _attention(node: Node, shapes: Shapes) -> Iterator[Demand]:
     """com.microsoft's Attention: input [batch, length, width], weights [width, hidden], mask [batch, past length + length], past
     [2, batch, heads, past length, head size].
     """
-    if node.domain != MICROSOFT:
-        return
     heads = node.attr("num_heads", 1) or 1
     sizes = node.attr("qkv_hidden_sizes", ())
     yield from _wanted(node, 1, 1, sum(sizes) or 3 * heads, shapes, "equal" if sizes else "multiple")
@@ -358,27 +356,35 @@ def _carried(node: Node, shapes: Shapes) -> Iterator[Demand]:
 TO_SHAPE = {"Reshape": _reshape_to, "Expand": _expand_to}
 """Demands of operators whose input 1 is a shape with these elements."""
 
-ROWS: dict[str, DemandsOf] = {
-    **dict.fromkeys((*named(Trait.BROADCASTS), *named(Trait.BROADCASTS, domain=MICROSOFT)), _elementwise),
-    **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv", "FusedConv"), _conv),
-    "ConvTranspose": _conv_transpose,
-    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _windows),
-    **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _matmul),
-    "Gemm": _gemm,
-    "MatMulNBits": _packed,
-    "Einsum": _einsum,
-    "Concat": _concat,
-    **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), _labels),
-    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), lambda node, shapes: _same(node, (0, 1), (1, 0), shapes)),
-    **dict.fromkeys(("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"), _layer_norm),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
-    "Split": _split,
-    "Gather": _gather,
-    "Squeeze": _squeeze,
-    "STFT": _frames,
-    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks),
-    "If": _condition,
-    **dict.fromkeys(("Loop", "Scan"), _carried),
-    "Attention": _attention,
-    **dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention"), _heads),
+ROWS: dict[str, dict[str, DemandsOf]] = {
+    "": {
+        **dict.fromkeys(named(Trait.BROADCASTS), _elementwise),
+        **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _conv),
+        "ConvTranspose": _conv_transpose,
+        **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _windows),
+        **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _matmul),
+        "Gemm": _gemm,
+        "Einsum": _einsum,
+        "Concat": _concat,
+        **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), _labels),
+        **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), lambda node, shapes: _same(node, (0, 1), (1, 0), shapes)),
+        **dict.fromkeys(("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"), _layer_norm),
+        **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
+        "Split": _split,
+        "Gather": _gather,
+        "Squeeze": _squeeze,
+        "STFT": _frames,
+        **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks),
+        "If": _condition,
+        **dict.fromkeys(("Loop", "Scan"), _carried),
+    },
+    MICROSOFT: {
+        **dict.fromkeys(named(Trait.BROADCASTS, domain=MICROSOFT), _elementwise),
+        **dict.fromkeys(("FusedConv", "QLinearConv"), _conv),
+        "MatMulNBits": _packed,
+        "SimplifiedLayerNormalization": _layer_norm,
+        "Attention": _attention,
+        **dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention"), _heads),
+    },
 }  # fmt: skip
+"""Demands by domain and operator."""

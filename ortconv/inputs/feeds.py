@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,16 +12,15 @@ import numpy as np
 
 from ortconv.errors import UnsupportedError, UsageError
 from ortconv.inputs.categories import with_known_elements
-from ortconv.inputs.operands import parameter
+from ortconv.inputs.operands import is_condition, is_divisor, is_float_index, parameter, upper_bound
 from ortconv.inputs.problem import Problem, Sizes
 from ortconv.inputs.ranks import LARGEST_RANK
 from ortconv.inputs.repair import repair
 from ortconv.inputs.shape_inference import infer_shapes
 from ortconv.inputs.sizes import can_be_met, solve
-from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.operators import Trait, named
+from ortconv.ir.graph import Graph, Value
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import Dim, DType, MapType, SequenceType, TensorType, restored
+from ortconv.ir.types import DType, MapType, SequenceType, TensorType, restored
 from ortconv.runtime.footprint import footprint
 
 Outputs = list[Any]
@@ -45,17 +44,6 @@ SEEDS = 16
 """Seeds below this number draw conditions at random. Each multiple begins a block of seeds that draw other numbers and
 use the conditions of one case.
 """
-
-PASSED_SLOTS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys((*named(Trait.MOVES, Trait.PICKS), "Cast", "Clip"), (0,)),
-    **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), (0, 2)),
-    "Where": (1, 2),
-}
-"""The inputs whose elements the output holds, unchanged, cast to another type, or clipped."""
-
-JOINING = frozenset(named(Trait.JOINS))
-"""Operators whose output holds the elements of all inputs."""
-
 
 MASKS = (DType.BOOL, DType.INT32, DType.INT64)
 """Types of inputs that are masks."""
@@ -157,7 +145,7 @@ def changed(value: Value, drawn: Any, kind: str) -> Any:
         return drawn
     if kind == "zeros":
         return drawn if not dtype.is_float and _needs_ones(value) else np.zeros_like(drawn)
-    if _is_float_index(value):
+    if is_float_index(value):
         return drawn
     if dtype.is_float:
         wide = np.asarray(drawn, np.float64)
@@ -169,7 +157,7 @@ def changed(value: Value, drawn: Any, kind: str) -> Any:
 
 def _needs_ones(value: Value) -> bool:
     """True for masks and divisors."""
-    return _is_divisor(value) or (value.dtype in MASKS and _upper_bound(value) == 2)
+    return is_divisor(value) or (value.dtype in MASKS and upper_bound(value) == 2)
 
 
 def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | None = None) -> Any:
@@ -210,11 +198,11 @@ def _fitting(rng: np.random.Generator, value: Value, dtype: DType, shape: tuple[
     """Content for an input that is no parameter: conditions, indices, divisors, masks, or numbers."""
     if seed >= SEEDS and is_condition(value):
         return np.full(shape, _condition(value, seed))
-    bound = _upper_bound(value)
-    if _is_float_index(value):
+    bound = upper_bound(value)
+    if is_float_index(value):
         return rng.integers(0, bound, shape).astype(dtype.numpy)
     made = _array(rng, dtype, shape, bound)
-    if _is_divisor(value):
+    if is_divisor(value):
         made[made == 0] = 1
     if dtype in MASKS and bound == 2 and len(shape) > 1:
         made[..., :1] = 1
@@ -226,11 +214,6 @@ def _condition(value: Value, seed: int) -> bool:
     assert value.graph is not None
     place = [v for v in value.graph.inputs if is_condition(v)].index(value)
     return bool((seed // SEEDS - 1) >> place & 1)
-
-
-def is_condition(value: Value) -> bool:
-    """True if an input decides which branch of an If runs."""
-    return value.dtype is DType.BOOL and any(node.is_op("If") and slot == 0 for node, slot in value.uses)
 
 
 def _check_possible(value: Value, dtype: DType, shape: tuple[int, ...]) -> None:
@@ -273,75 +256,6 @@ def _array(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], high:
     if dtype.numpy.kind == "c":
         return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype.numpy)
     return np.asarray(rng.standard_normal(shape)).astype(dtype.numpy)
-
-
-def _readers(value: Value) -> Iterator[tuple[Node, int]]:
-    """The nodes that read elements of a value, directly or passed on by other nodes, each with the slot."""
-    seen, stack = {value}, [value]
-    while stack:
-        for node, slot in stack.pop().uses:
-            yield node, slot
-            if slot in PASSED_SLOTS.get(node.op, ()) or node.op in JOINING:
-                fresh = [v for v in node.present_outputs if v not in seen]
-                seen.update(fresh)
-                stack += fresh
-
-
-def _upper_bound(value: Value) -> int:
-    """The exclusive upper bound of integers that are safe to feed: 2, or if the value indexes tables, the size of the smallest."""
-    rows = _indexed_sizes(value)
-    return min(1 << 16, *rows) if rows else 2
-
-
-def _indexed_sizes(value: Value) -> list[int]:
-    """The known sizes of the tables that the elements of a value index."""
-    readers = ((node, INDEXED.get((node.op, slot))) for node, slot in _readers(value))
-    found = [d for node, indexed in readers if indexed is not None for d in indexed(node)]
-    return [d for d in found if isinstance(d, int) and d > 0]
-
-
-def _is_float_index(value: Value) -> bool:
-    """True for floats that are cast to indices, as Keras's embeddings do."""
-    if value.dtype not in (DType.FLOAT, DType.DOUBLE):
-        return False
-    casts = (
-        node for node, _ in _readers(value) if node.is_op("Cast") and node.attr("to", 0) in (DType.INT32, DType.INT64)
-    )
-    return any(_is_float(node.input(0)) and _indexed_sizes(node.out) for node in casts)
-
-
-def _is_float(value: Value | None) -> bool:
-    return value is not None and value.dtype is not None and value.dtype.is_float
-
-
-def _is_divisor(value: Value) -> bool:
-    """True if integers are divided by the elements of a value: onnxruntime fails for zeros."""
-    is_integer = value.dtype is not None and value.dtype.numpy.kind in "iu"
-    return is_integer and any(node.op in ("Div", "Mod") and slot == 1 for node, slot in _readers(value))
-
-
-def _along(axis: int | None = None, table: int = 0) -> Callable[[Node], list[Dim]]:
-    """The size of an input along an axis, by default the node's attribute."""
-    return lambda node: [node.dim(table, node.attr("axis", 0) if axis is None else axis)]
-
-
-def _leading(node: Node) -> list[Dim]:
-    """The sizes of the axes that an index of GatherND or ScatterND consists of."""
-    depth, first = node.dim(1, -1), node.attr("batch_dims", 0)
-    return [node.dim(0, first + i) for i in range(depth)] if isinstance(depth, int) else []
-
-
-INDEXED: dict[tuple[str, int], Callable[[Node], list[Dim]]] = {
-    **dict.fromkeys((("Gather", 1), ("GatherElements", 1), ("Scatter", 1), ("ScatterElements", 1)), _along()),
-    **dict.fromkeys((("GatherND", 1), ("ScatterND", 1)), _leading),
-    **dict.fromkeys((("NegativeLogLikelihoodLoss", 1), ("SoftmaxCrossEntropyLoss", 1)), _along(1)),
-    **dict.fromkeys((("RoiAlign", 2), ("CropAndResize", 2)), _along(0)),
-    ("ArrayFeatureExtractor", 1): _along(-1),
-    ("EmbedLayerNormalization", 0): _along(0, table=2),
-    ("EmbedLayerNormalization", 1): _along(0, table=4),
-    ("SequenceAt", 1): lambda node: [1],
-}
-"""The sizes that indices must lie below, by (operator, slot). Generated sequences have one element."""
 
 
 def stated(inputs: Iterable[Value]) -> str:

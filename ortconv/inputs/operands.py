@@ -1,41 +1,114 @@
-"""Generates contents for inputs that control a node: shapes, axes, bounds, scales. Nodes would not accept random contents."""
+"""The meaning of operands: indices, shapes, axes, bounds, scales, and contents with which nodes accept them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operators import MICROSOFT, Trait, named, traits
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import DType
+from ortconv.ir.types import Dim, DType
 
 LARGEST_BLOCK = 64
 """Upper bound of the sizes of a block of Col2Im that are tried."""
 
+TEXT_STARTS, NEW_TOKENS = 8, 4
+"""The length of the text that a search for tokens starts with, if it is free, and the number of tokens that it adds."""
+
 Content = Callable[[Node, tuple[int, ...]], Array | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What a node reads from an input. `content` makes contents of a shape that the node accepts; None if any are."""
+
+    content: Content | None = None
+    indexed: Callable[[Node], list[Dim]] | None = None
+    """For indices: the sizes that they must lie below."""
+    is_shape: bool = False
+    """True if its elements are the shape of the output, but for dimensions of 1 in an Expand."""
+    passed: bool = False
+    """True if the output holds its elements, unchanged, cast to another type, or clipped."""
 
 
 def parameter(value: Value, shape: tuple[int, ...]) -> Array | None:
     """Contents of an input of this shape that suit the first node that uses it as a parameter; None if there is no such node."""
     for node, slot in value.uses:
-        row = _row(node, slot)
-        found = None if row is None else row(node, shape)
+        content = operand(node, slot).content
+        found = None if content is None else content(node, shape)
         if found is not None and value.dtype is not None and found.size == math.prod(shape):
             return found.reshape(shape).astype(value.dtype.numpy)
     return None
 
 
-def _row(node: Node, slot: int) -> Content | None:
-    if slot == 1 and node.domain == "" and node.op.startswith("Reduce"):
-        return _counting
-    return ROWS.get((f"{node.domain}.{node.op}" if node.domain else node.op, slot))
+def operand(node: Node, slot: int) -> Operand:
+    """The meaning of an input of a node."""
+    return OPERANDS.get(node.domain, {}).get(node.op, {}).get(slot, ANY)
 
 
-def _number(number: float) -> Content:
-    return lambda node, shape: np.full(shape, number)
+def _readers(value: Value) -> Iterator[tuple[Node, int]]:
+    """The nodes that read elements of a value, directly or passed on by other nodes, each with the slot."""
+    seen, stack = {value}, [value]
+    while stack:
+        for node, slot in stack.pop().uses:
+            yield node, slot
+            if _passes(node, slot):
+                fresh = [v for v in node.present_outputs if v not in seen]
+                seen.update(fresh)
+                stack += fresh
+
+
+def _passes(node: Node, slot: int) -> bool:
+    """True if an output holds the elements of an input, unchanged, cast to another type, or clipped."""
+    flags = traits(node)
+    return flags.has(Trait.JOINS) or (slot == 0 and flags.has(Trait.MOVES, Trait.PICKS)) or operand(node, slot).passed
+
+
+def upper_bound(value: Value) -> int:
+    """The exclusive upper bound of integers that are safe to feed: 2, or if the value indexes tables, the size of the smallest."""
+    rows = _indexed_sizes(value)
+    return min(1 << 16, *rows) if rows else 2
+
+
+def _indexed_sizes(value: Value) -> list[int]:
+    """The known sizes of the tables that the elements of a value index."""
+    readers = ((node, operand(node, slot).indexed) for node, slot in _readers(value))
+    found = [d for node, indexed in readers if indexed is not None for d in indexed(node)]
+    return [d for d in found if isinstance(d, int) and d > 0]
+
+
+def is_float_index(value: Value) -> bool:
+    """True for floats that are cast to indices, as Keras's embeddings do."""
+    if value.dtype not in (DType.FLOAT, DType.DOUBLE):
+        return False
+    casts = (
+        node for node, _ in _readers(value) if node.is_op("Cast") and node.attr("to", 0) in (DType.INT32, DType.INT64)
+    )
+    return any(_is_float(node.input(0)) and _indexed_sizes(node.out) for node in casts)
+
+
+def _is_float(value: Value | None) -> bool:
+    return value is not None and value.dtype is not None and value.dtype.is_float
+
+
+def is_divisor(value: Value) -> bool:
+    """True if integers are divided by the elements of a value: onnxruntime fails for zeros."""
+    is_integer = value.dtype is not None and value.dtype.numpy.kind in "iu"
+    return is_integer and any(node.op in ("Div", "Mod") and slot == 1 for node, slot in _readers(value))
+
+
+def is_condition(value: Value) -> bool:
+    """True if an input decides which branch of an If runs."""
+    return value.dtype is DType.BOOL and any(node.is_op("If") and slot == 0 for node, slot in value.uses)
+
+
+def _number(number: float) -> Operand:
+    return Operand(lambda node, shape: np.full(shape, number))
 
 
 def _counting(node: Node, shape: tuple[int, ...]) -> Array:
@@ -143,61 +216,75 @@ def _whole_lengths(node: Node, shape: tuple[int, ...]) -> Array | None:
     return None if longest is None else np.full(shape, longest)
 
 
-TEXT_STARTS, NEW_TOKENS = 8, 4
-"""The length of the text that a search for tokens starts with, if it is free, and the number of tokens that it adds."""
-
-
 def _longest_text(node: Node, shape: tuple[int, ...]) -> Array:
     """A maximum length with which a search for tokens ends soon."""
     start = node.dim(0, -1)
     return np.full(shape, NEW_TOKENS + (start if isinstance(start, int) else TEXT_STARTS))
 
 
-def _searches() -> dict[tuple[str, int], Content]:
-    """The rows of the operators that generate text."""
-    penalties = {"BeamSearch": (5, 6), "WhisperBeamSearch": (5, 6), "GreedySearch": (3,), "Sampling": (3,)}
-    rows: dict[tuple[str, int], Content] = {}
-    for op, slots in penalties.items():
-        name = f"com.microsoft.{op}"
-        rows |= {(name, 1): _longest_text, (name, 2): _number(1), **{(name, slot): _number(1.25) for slot in slots}}
-        if len(slots) > 1:
-            rows |= {(name, 3): _number(2), (name, 4): _number(1)}
-    return rows
+def _along(axis: int | None = None, table: int = 0) -> Operand:
+    """Indices along an axis of an input, by default the node's attribute."""
+    return Operand(indexed=lambda node: [node.dim(table, node.attr("axis", 0) if axis is None else axis)])
 
 
-ROWS: dict[tuple[str, int], Content] = {
-    ("Col2Im", 1): _image,
-    ("Col2Im", 2): _block,
-    ("ReduceMax", 0): _whole_lengths,
-    ("Reshape", 1): _reshape,
-    **dict.fromkeys(
-        (("Expand", 1), ("ConstantOfShape", 0), ("Resize", 3), ("CenterCropPad", 1), ("MaxUnpool", 2)), _declared
-    ),
-    ("Cast", 0): _numerals,
-    ("Unsqueeze", 1): _counting,
-    ("Squeeze", 1): _squeeze,
-    ("Slice", 1): _number(0),
-    ("Slice", 2): _number(1 << 30),
-    ("Slice", 3): _counting,
-    ("Slice", 4): _number(1),
-    ("Split", 1): _split,
-    ("SplitToSequence", 1): lambda node, shape: _split(node, shape) if shape else np.array(1),
-    ("Tile", 1): _number(2),
-    ("Pad", 1): _number(1),
-    ("TopK", 1): _number(1),
-    ("CumSum", 1): _number(0),
-    ("OneHot", 1): _depth,
-    ("Range", 0): _number(0),
-    ("Range", 1): _number(5),
-    ("Range", 2): _number(1),
-    ("Resize", 1): _region,
-    ("Resize", 2): _number(2),
-    ("Upsample", 1): _number(2),
-    ("STFT", 1): _number(8),
-    ("STFT", 3): _number(16),
-    **dict.fromkeys((("HannWindow", 0), ("HammingWindow", 0), ("BlackmanWindow", 0)), _number(8)),
-    ("com.microsoft.GroupQueryAttention", 5): _last_key,
-    ("com.microsoft.GroupQueryAttention", 6): _keys,
-    **_searches(),
-}
-"""Functions that return contents, by (operator, slot)."""
+def _leading(node: Node) -> list[Dim]:
+    """The sizes of the axes that an index of GatherND or ScatterND consists of."""
+    depth, first = node.dim(1, -1), node.attr("batch_dims", 0)
+    return [node.dim(0, first + i) for i in range(depth)] if isinstance(depth, int) else []
+
+
+ANY, PASSED = Operand(), Operand(passed=True)
+AXES = Operand(_counting)
+LIKE_OUTPUT = Operand(_declared)
+IN_TUPLES = Operand(indexed=_leading)
+ZERO, ONE, TWO, WINDOW = map(_number, (0, 1, 2, 8))
+LONGEST_TEXT, PENALTY = Operand(_longest_text), _number(1.25)
+
+OPERANDS: dict[str, dict[str, dict[int, Operand]]] = {
+    "": {
+        **{op: {1: AXES} for op in named(Trait.REDUCES)},
+        **{op: {0: WINDOW} for op in ("BlackmanWindow", "HammingWindow", "HannWindow")},
+        **{op: {1: _along()} for op in ("Gather", "GatherElements")},
+        **{op: {1: _along(1)} for op in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")},
+        **{op: {0: PASSED, 1: _along(), 2: PASSED} for op in ("Scatter", "ScatterElements")},
+        "Cast": {0: Operand(_numerals, passed=True)},
+        "CenterCropPad": {1: LIKE_OUTPUT},
+        "Clip": {0: PASSED},
+        "Col2Im": {1: Operand(_image), 2: Operand(_block)},
+        "ConstantOfShape": {0: Operand(_declared, is_shape=True)},
+        "CumSum": {1: ZERO},
+        "Expand": {1: Operand(_declared, is_shape=True)},
+        "GatherND": {1: IN_TUPLES},
+        "MaxUnpool": {2: LIKE_OUTPUT},
+        "OneHot": {1: Operand(_depth)},
+        "Pad": {1: ONE},
+        "Range": {0: ZERO, 1: _number(5), 2: ONE},
+        "ReduceMax": {0: Operand(_whole_lengths), 1: AXES},
+        "Reshape": {1: Operand(_reshape, is_shape=True)},
+        "Resize": {1: Operand(_region), 2: TWO, 3: LIKE_OUTPUT},
+        "RoiAlign": {2: _along(0)},
+        "STFT": {1: WINDOW, 3: _number(16)},
+        "ScatterND": {0: PASSED, 1: IN_TUPLES, 2: PASSED},
+        "SequenceAt": {1: Operand(indexed=lambda node: [1])},  # generated sequences have one element
+        "Slice": {1: ZERO, 2: _number(1 << 30), 3: AXES, 4: ONE},
+        "Split": {1: Operand(_split)},
+        "SplitToSequence": {1: Operand(lambda node, shape: _split(node, shape) if shape else np.array(1))},
+        "Squeeze": {1: Operand(_squeeze)},
+        "Tile": {1: TWO},
+        "TopK": {1: ONE},
+        "Unsqueeze": {1: AXES},
+        "Upsample": {1: TWO},
+        "Where": {1: PASSED, 2: PASSED},
+    },
+    "ai.onnx.ml": {"ArrayFeatureExtractor": {1: _along(-1)}},
+    MICROSOFT: {
+        **{op: {1: LONGEST_TEXT, 2: ONE, 3: TWO, 4: ONE, 5: PENALTY, 6: PENALTY} for op in ("BeamSearch", "WhisperBeamSearch")},
+        **{op: {1: LONGEST_TEXT, 2: ONE, 3: PENALTY} for op in ("GreedySearch", "Sampling")},
+        "CropAndResize": {2: _along(0)},
+        "EmbedLayerNormalization": {0: _along(0, table=2), 1: _along(0, table=4)},
+        "GatherND": {1: IN_TUPLES},
+        "GroupQueryAttention": {5: Operand(_last_key), 6: Operand(_keys)},
+        "Unique": {0: PASSED},
+    },
+}  # fmt: skip
+"""The meaning of inputs by domain, operator and slot."""

@@ -11,23 +11,16 @@ from ortconv.optimizer.conditions import axes_of, ints
 LARGEST_RANK = 64
 """Numpy's limit."""
 
-_RECURRENT = (3, 3, 3, 2, 1, 3, 3, 2)
-
-RANKS: dict[tuple[str, str], tuple[int | None, ...]] = {
-    ("", "DepthToSpace"): (4,),
-    ("", "EyeLike"): (2,),
-    ("", "GRU"): _RECURRENT,
-    ("", "Gemm"): (2, 2),
-    ("", "GlobalAveragePool"): (4,),
-    ("", "GlobalMaxPool"): (4,),
-    ("", "LRN"): (4,),
-    ("", "LSTM"): _RECURRENT,
-    ("", "MatMul"): (2, 2),
-    ("", "NonMaxSuppression"): (3, 3),
-    ("", "RNN"): _RECURRENT,
-    ("", "RoiAlign"): (4, 2, 1),
-    ("", "SpaceToDepth"): (4,),
-    (MICROSOFT, "Attention"): (3, 2, 1, None, 5),
+RANKS: dict[str, dict[str, tuple[int | None, ...]]] = {
+    "": {
+        **dict.fromkeys(("DepthToSpace", "GlobalAveragePool", "GlobalMaxPool", "LRN", "SpaceToDepth"), (4,)),
+        **dict.fromkeys(("GRU", "LSTM", "RNN"), (3, 3, 3, 2, 1, 3, 3, 2)),
+        **dict.fromkeys(("Gemm", "MatMul"), (2, 2)),
+        "EyeLike": (2,),
+        "NonMaxSuppression": (3, 3),
+        "RoiAlign": (4, 2, 1),
+    },
+    MICROSOFT: {"Attention": (3, 2, 1, None, 5)},
 }
 """The ranks of inputs that attributes and other inputs do not determine: the only possible or the usual ones."""
 
@@ -106,7 +99,7 @@ def _rank_at(node: Node, slot: int) -> int | None:
         return len(node.attr("kernel_shape", ())) + 2
     if node.is_op("Scan"):
         return _scanned(node, slot)
-    usual = RANKS.get((node.domain, node.op), ())[slot : slot + 1]
+    usual = RANKS.get(node.domain, {}).get(node.op, ())[slot : slot + 1]
     return next((rank for rank in (*_ranks_of_peers(node, slot), *usual) if rank is not None), None)
 
 

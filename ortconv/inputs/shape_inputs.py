@@ -7,20 +7,17 @@ from collections.abc import Iterable
 from itertools import chain
 from random import Random
 
-from ortconv.inputs.operands import parameter
+from ortconv.inputs.operands import operand, parameter
 from ortconv.inputs.ranks import LARGEST_RANK, rank_of
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 
-SHAPED = {("Reshape", 1): True, ("ConstantOfShape", 0): True, ("Expand", 1): False}
-"""Slots that contain a shape, and whether the output has exactly this shape."""
-
 
 def is_target(value: Value) -> bool:
     """True if an input holds the shape of another value."""
     is_list = value.rank in (None, 1) and value.dtype is DType.INT64
-    return is_list and any((node.op, slot) in SHAPED and not node.domain for node, slot in value.uses)
+    return is_list and any(operand(node, slot).is_shape for node, slot in value.uses)
 
 
 def default(value: Value) -> list[int] | None:
@@ -46,7 +43,7 @@ def length(value: Value) -> int | None:
 
 def _shaped_by(target: Value) -> list[Node]:
     """The nodes whose output has exactly the shape that a target holds."""
-    return [node for node, slot in target.uses if SHAPED.get((node.op, slot)) and not node.domain]
+    return [node for node, slot in target.uses if operand(node, slot).is_shape and node.op != "Expand"]
 
 
 def _rank_kept(node: Node) -> int | None:

@@ -13,7 +13,8 @@ from ortconv.executor.replay.work import Function, as_tuple
 from ortconv.inputs.budget import SHARE_OF_SOLVING, BeyondBudgetError, Clock, SearchTime, TooLargeError
 from ortconv.inputs.climb import Reached, climb
 from ortconv.inputs.demands import Numbers, Shapes
-from ortconv.inputs.feeds import SEEDS, free_problem, is_condition, make, sizes_to_try
+from ortconv.inputs.feeds import SEEDS, free_problem, make, sizes_to_try
+from ortconv.inputs.operands import is_condition
 from ortconv.inputs.problem import Problem, Sizes
 from ortconv.inputs.shape_inference import infer_shapes
 from ortconv.inputs.sizes import can_be_met, solve

@@ -14,8 +14,8 @@ from onnx import numpy_helper
 import ortconv
 from ortconv.errors import UnsupportedError
 from ortconv.inputs.candidates import candidates, first_run
-from ortconv.inputs.feeds import _upper_bound, changed, free_problem, generate, make
-from ortconv.inputs.operands import parameter
+from ortconv.inputs.feeds import changed, free_problem, generate, make
+from ortconv.inputs.operands import parameter, upper_bound
 from ortconv.onnxio.load import from_proto
 
 CAUSAL_HALF = """<ir_version: 8, opset_import: ["": 17]>
@@ -130,7 +130,7 @@ def test_indices_lie_within_what_they_index(node: str, others: str, indices: str
     text = f"""<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3, "com.microsoft" : 1]>
         g ({others}, {indices} i) => (y) {{ y = {node} }}"""
     *_, value = from_proto(onnx.parser.parse_model(text)).graph.inputs
-    assert _upper_bound(value) == bound
+    assert upper_bound(value) == bound
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_indices_are_passed_on(node: str, bound: int) -> None:
     text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[3,4] x, bool[2] b, int64[2] k, int64[2] at, int64[2] i) => (y)
         <int64[2,1] rows = {{0, 1}}> {{ s = {node} y = Gather(x, s) }}"""
     *_, value = from_proto(onnx.parser.parse_model(text)).graph.inputs
-    assert _upper_bound(value) == bound
+    assert upper_bound(value) == bound
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_indices_are_found_behind_operators_that_move_them(between: str) -> None
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
         g (int64[n] table, int64[k] sizes, float[5] weights) => (y) {{ {between} y = Gather(weights, rows) }}"""
     table, sizes, _ = from_proto(onnx.parser.parse_model(text)).graph.inputs
-    assert _upper_bound(table) == 5
-    assert _upper_bound(sizes) == 2
+    assert upper_bound(table) == 5
+    assert upper_bound(sizes) == 2
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "int8"])
