@@ -40,14 +40,25 @@ COMMANDS: dict[str, tuple[Callable[[Path, Path], list[str]], int, tuple[str, ...
     "convert": (
         convert,
         118,
-        ("hashlib", "ortconv.batch", "ortconv.compare", "ortconv.partition", "ortconv.pipeline.manifest"),
+        (
+            "hashlib",
+            "ortconv.batch",
+            "ortconv.inputs",
+            "ortconv.partition",
+            "ortconv.pipeline.manifest",
+            "ortconv.validation",
+        ),
     ),
     "run": (
         run,
         108,
-        ("hashlib", "ortconv.compare.feeds", "ortconv.optimizer", "ortconv.partition", "ortconv.pipeline"),
+        ("hashlib", "ortconv.inputs.feeds", "ortconv.optimizer", "ortconv.partition", "ortconv.pipeline"),
     ),
-    "partition an .ort file": (partition_ort, 131, ("google.protobuf", "ortconv.compare", "ortconv.onnxio.load")),
+    "partition an .ort file": (
+        partition_ort,
+        131,
+        ("google.protobuf", "ortconv.inputs", "ortconv.onnxio.load", "ortconv.validation"),
+    ),
     "run an .ort file": (
         run_ort,
         96,

@@ -12,10 +12,10 @@ from ortconv.checking.baseline import Baseline, read_baseline, stored_model, wri
 from ortconv.checking.facts import Facts, facts_of, lacking, notes_on
 from ortconv.checking.measuring import MeasuredRatios, measure_both
 from ortconv.compare.comparison import compare, subject
-from ortconv.compare.feeds import Draw
 from ortconv.documents import Document
 from ortconv.errors import GateError, UsageError
 from ortconv.files import digest
+from ortconv.inputs.feeds import Draw
 from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.partition import Target
 from ortconv.public import public

@@ -149,7 +149,7 @@ def _bytes(text: str) -> int:
 
 
 def _duration(text: str) -> float:
-    from ortconv.compare.budget import seconds_of
+    from ortconv.inputs.budget import seconds_of
 
     seconds = seconds_of(text.strip().lower())
     if not seconds:

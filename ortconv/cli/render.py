@@ -15,9 +15,9 @@ from ortconv.report.sections import Section
 from ortconv.wording import counted
 
 if TYPE_CHECKING:
-    from ortconv.compare.validate import Validation
     from ortconv.pipeline import Result
     from ortconv.pipeline.float16 import Float16
+    from ortconv.validation.validate import Validation
 
 
 SHOWN_REFUSALS = 3

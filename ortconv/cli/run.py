@@ -73,7 +73,7 @@ def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | No
     conditions = parse_gates(flags["fail_on"], "run")
     document, results = _run(model, backends, custom_op_library, flags)
     if flags["save"] is not None:
-        from ortconv.compare.arrays import write_npz
+        from ortconv.arrays import write_npz
 
         write_npz(flags["save"], results)
     present(lambda: document, lambda: view(document))
@@ -251,7 +251,7 @@ def _first(
     if not wanted.draws and needed <= wanted.arrays.keys() <= known:
         feeds = dict(wanted.arrays)
         return feeds, run(feeds)
-    from ortconv.compare.candidates import accepted
+    from ortconv.inputs.candidates import accepted
 
     return accepted(session.model.graph, run, wanted.arrays, wanted.draws, seed)
 
@@ -274,7 +274,7 @@ def _profile(session: Session, feeds: Mapping[str, Any], target: Path) -> list[d
 
 
 def _differences(expected: Mapping[str, Any], results: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, str]:
-    from ortconv.compare.difference import beyond
+    from ortconv.compare.pairs import beyond
 
     found = {name: beyond(want, results[name], flags["rtol"], flags["atol"]) for name, want in expected.items()}
     return {name: text for name, text in found.items() if text is not None}
@@ -287,7 +287,7 @@ def _described(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _describe(value: Any) -> dict[str, Any]:
     import numpy as np
 
-    from ortconv.compare.difference import element_type
+    from ortconv.compare.pairs import element_type
 
     if value is None or isinstance(value, list):
         return {"type": "sequence" if isinstance(value, list) else "empty", "length": len(value or ())}

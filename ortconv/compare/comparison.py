@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ortconv.compare.candidates import candidates
-from ortconv.compare.feeds import Draw, Feeds
 from ortconv.compare.layers import ComparedLayer, Loss, compare_layers, largest_loss
 from ortconv.compare.measure import Measure, measure
-from ortconv.compare.reference import random_outputs
-from ortconv.compare.tolerance import limit
+from ortconv.compare.tolerance import limit, random_outputs
 from ortconv.errors import BackendError, OrtconvError, UsageError
+from ortconv.inputs.candidates import candidates
+from ortconv.inputs.feeds import Draw, Feeds
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.model import Model
 from ortconv.ir.types import Dim

@@ -32,7 +32,7 @@ from ortconv.report.gates import check_gates, parse_gates
 from ortconv.watch import left_out
 
 if TYPE_CHECKING:
-    from ortconv.compare.reference import Reference
+    from ortconv.validation.reference import Reference
 
 NO_FLOAT16 = "NNAPI accepts no float16 tensors: keep the model in float32, and set NNAPI_FLAG_USE_FP16 in the app"
 
@@ -155,7 +155,7 @@ def _reference(job: _Job, model: Model) -> Reference | None:
     """The outputs of the source, which the result is compared with; None if the options need none."""
     if not (job.options.validate or job.options.float16):
         return None
-    from ortconv.compare.reference import Reference
+    from ortconv.validation.reference import Reference
 
     with job.result.timed("validate"), guarded(model.graph, "validation"):
         return Reference(model, job.source, job.options.validation())
@@ -189,7 +189,7 @@ def _may_store_fewer_bits(options: Options, recipe: Recipe) -> bool:
 
 def _validate(job: _Job, model: Model, expected: Reference | None, draft: Path, excused: tuple[str, ...]) -> None:
     """Validate the draft. Raises UnsupportedError if nothing could be compared, unless `allow_unchecked` is set."""
-    from ortconv.compare.validate import Validation, validate
+    from ortconv.validation.validate import Validation, validate
 
     assert expected is not None
     options, result = job.options, job.result

@@ -176,7 +176,7 @@ def _arrays(value: Any, folder: Path) -> tuple[Any, ...]:
     paths = [_path(one, folder) for one in _listed(value, folder)]
     if not paths:
         return ()
-    from ortconv.compare.arrays import read_npz
+    from ortconv.arrays import read_npz
 
     return tuple(map(read_npz, paths))
 

@@ -15,7 +15,7 @@ from ortconv.pipeline.options import Options
 from ortconv.pipeline.stages import Observer, excused, notify, optimize_as_asked
 
 if TYPE_CHECKING:
-    from ortconv.compare.reference import Reference
+    from ortconv.validation.reference import Reference
 
 
 def watching(
@@ -32,7 +32,7 @@ def watching(
     if expected is None or expected.backend != "numpy":
         why = "validation is switched off" if expected is None else expected.why_not("numpy")
         raise UsageError(f"--verify-each needs a run of the source on numpy to compare with: {why}")
-    from ortconv.compare.validate import validate_stage
+    from ortconv.validation.validate import validate_stage
 
     good = 0
 

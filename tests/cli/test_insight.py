@@ -16,8 +16,7 @@ from click.testing import CliRunner
 import ortconv
 from ortconv.cli import cli, main
 from ortconv.cli.options import SIZE
-from ortconv.compare.difference import Difference
-from ortconv.compare.reference import Reference
+from ortconv.compare.gap import Gap
 from ortconv.errors import MismatchError
 from ortconv.executor.plan import Plan
 from ortconv.files import byte_count
@@ -25,6 +24,7 @@ from ortconv.optimizer import catalog
 from ortconv.optimizer.engine import New, rule
 from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import Match, P
+from ortconv.validation.reference import Reference
 from tests import text_models
 
 
@@ -386,7 +386,7 @@ def test_a_difference_on_onnxruntime_alone_is_no_pass_of_ours(
 ) -> None:
     judge = Reference.judge
 
-    def judged(self: Reference, engine: str, results: Any, where: str, hint: str, excused: bool) -> Difference:
+    def judged(self: Reference, engine: str, results: Any, where: str, hint: str, excused: bool) -> Gap:
         if engine == "onnxruntime":
             raise MismatchError("off", hint=hint)
         return judge(self, engine, results, where, hint, excused)
