@@ -18,10 +18,10 @@ from ortconv.inputs.ranks import LARGEST_RANK
 from ortconv.inputs.repair import repair
 from ortconv.inputs.shape_inference import infer_shapes
 from ortconv.inputs.sizes import can_be_met, solve
+from ortconv.ir.footprint import footprint
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, MapType, SequenceType, TensorType, restored
-from ortconv.runtime.footprint import footprint
 
 Outputs = list[Any]
 """The outputs of a model, in its order."""

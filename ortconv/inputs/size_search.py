@@ -18,11 +18,11 @@ from ortconv.inputs.operands import is_condition
 from ortconv.inputs.problem import Problem, Sizes
 from ortconv.inputs.shape_inference import infer_shapes
 from ortconv.inputs.sizes import can_be_met, solve
+from ortconv.ir.footprint import footprint
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.process import memory_limit
 from ortconv.runtime.deadline import TimeLimitError
-from ortconv.runtime.footprint import footprint
 from ortconv.runtime.stream import stream
 
 CLIMBS = (8, 120, 500)

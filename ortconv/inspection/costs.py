@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 
+from ortconv.ir.footprint import peak
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.partition import cost
 from ortconv.partition.profile import DeviceProfile
-from ortconv.runtime.footprint import peak
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.ir.footprint import size_of
 from ortconv.ir.graph import Graph, Value
 from ortconv.runtime.backend import Backend, Region, claims, reference_of, resolve
-from ortconv.runtime.footprint import size_of
 from ortconv.runtime.placement import last_uses, make_region, place, split
 from ortconv.runtime.session import check_feeds
 

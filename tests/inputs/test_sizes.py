@@ -15,8 +15,8 @@ from ortconv.inputs.shape_inference import infer_shapes
 from ortconv.inputs.shape_inputs import other_elements
 from ortconv.inputs.sizes import can_be_met, is_solved, solve
 from ortconv.inputs.trials import trials
+from ortconv.ir.footprint import footprint
 from ortconv.ir.model import Model
-from ortconv.runtime.footprint import footprint
 from ortconv.runtime.session import Session
 from tests.inputs.size_graphs import first_trial, graph, ints
 
