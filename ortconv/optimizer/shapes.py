@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.operands import axes_of, ints, optional_ints, producer_of
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import axes_of, ints, optional_ints, producer_of
 from ortconv.optimizer.symbols import is_anonymous, is_vague, minus, plus, quotient, times
 
 

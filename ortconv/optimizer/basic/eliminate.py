@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Floats, Ints, Node, Strings, Value
+from ortconv.ir.operands import clip_range, constant_of, ints, producer_of, scalar, source_of
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import (
@@ -15,14 +16,8 @@ from ortconv.optimizer.conditions import (
     INT32_MAX,
     RESHAPES,
     broadcasts_into,
-    clip_range,
-    constant_of,
     equal_shapes,
-    ints,
     is_filled_with,
-    producer_of,
-    scalar,
-    source_of,
     without_absent,
 )
 from ortconv.optimizer.engine import New, Replacement, rule

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import producer_of
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.optimizer.conditions import (
     LARGE,
     output_channels,
     per_channel,
-    producer_of,
     round_together,
     rounded,
     same_dim,

@@ -7,13 +7,13 @@ import math
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.operands import only_use
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.basic.fold_conv import BATCH_NORM, PARAMETERS, Affine, batch_norm
 from ortconv.optimizer.conditions import (
     FLOATS,
     RESHAPES,
     broadcasts_into,
-    only_use,
     rounded,
     rounded_sum,
     same_dim,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.operands import producer_of, scalar
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape
-from ortconv.optimizer.conditions import RESHAPES, equal_shapes, producer_of, scalar
+from ortconv.optimizer.conditions import RESHAPES, equal_shapes
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.insertion import LISTS_BY_INPUT
 from ortconv.optimizer.passes import RulePass

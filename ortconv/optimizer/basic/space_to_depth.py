@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import ints
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import INT32_MAX, ints
+from ortconv.optimizer.conditions import INT32_MAX
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P

@@ -13,12 +13,13 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Value
 from ortconv.ir.kernels import CUBIC_LAST, first_release_of_form
+from ortconv.ir.operands import constant_of
 from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import optimize_transposes
 from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Push
-from ortconv.optimizer.conditions import constant_of, same_dim, stated_scales
+from ortconv.optimizer.conditions import same_dim, stated_scales
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.cubic_resize import enlarges
 from ortconv.optimizer.passes import FunctionPass

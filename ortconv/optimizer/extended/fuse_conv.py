@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Floats, Node, Value
+from ortconv.ir.operands import clip_bounds, clip_range, scalar
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import broadcasts_into, clip_bounds, clip_range, exactly, scalar
+from ortconv.optimizer.conditions import broadcasts_into, exactly
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P

@@ -12,20 +12,11 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
+from ortconv.ir.operands import constant_of, optional_ints, own_producer
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.conditions import (
-    array_of,
-    channels_of,
-    constant_of,
-    equal_shapes,
-    optional_ints,
-    own_producer,
-    same_dim,
-    stated_scales,
-    without_absent,
-)
+from ortconv.optimizer.conditions import array_of, channels_of, equal_shapes, same_dim, stated_scales, without_absent
 from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
 from ortconv.optimizer.insertion import insert, insert_node

@@ -14,11 +14,12 @@ import numpy as np
 
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.operands import producer_of
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes
-from ortconv.optimizer.conditions import numbers, producer_of
+from ortconv.optimizer.conditions import numbers
 from ortconv.optimizer.engine import Context, constant, import_operators
 from ortconv.optimizer.insertion import insert_node
 from ortconv.optimizer.passes import FunctionPass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from ortconv.ir.operands import clip_range
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
-from ortconv.optimizer.conditions import clip_range
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import SQRT_2_OVER_PI, add, clipped, div, is_float, mul, op, sub, unary
 from ortconv.optimizer.passes import passes

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Ints, Node, Value
+from ortconv.ir.operands import constant_of
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import constant_of, stated_scales
+from ortconv.optimizer.conditions import stated_scales
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, op
 from ortconv.optimizer.passes import passes

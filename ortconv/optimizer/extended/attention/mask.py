@@ -8,9 +8,10 @@ import numpy as np
 
 from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.operands import ints, producer_of, source_of
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS, ints, producer_of, source_of
+from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS
 from ortconv.optimizer.extended.attention.biased import Biased, condition_of, masked_keys
 from ortconv.optimizer.extended.attention.heads import Heads, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import producer_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import TensorType, ValueType
-from ortconv.optimizer.conditions import equal_shapes, producer_of
+from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT
 from ortconv.optimizer.extended.parts import sliced

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node
+from ortconv.ir.operands import clip_bounds, only_use
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import clip_bounds, only_use
 from ortconv.optimizer.engine import New, Out, Replacement, rule
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
