@@ -16,31 +16,30 @@ def constant_of(value: Value | None) -> Tensor | None:
     return None if value is None else value.constant
 
 
-def ints(value: Value | None) -> tuple[int, ...] | None:
-    """The elements of an integer constant of rank 0 or 1, else None."""
-    const = constant_of(value)
+def ints(value: Value | None, absent: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
+    """The elements of an integer constant of rank 0 or 1, else None; `absent` for an absent operand."""
+    if value is None:
+        return absent
+    const = value.constant
     if const is None or const.rank > 1 or const.dtype not in (DType.INT64, DType.INT32):
         return None
     return tuple(const.numpy().reshape(-1).tolist())
 
 
-def optional_ints(value: Value | None) -> tuple[int, ...] | None:
-    """The same; () for an absent input."""
-    return () if value is None else ints(value)
-
-
-def scalar(value: Value | None) -> float | int | None:
-    """The element of a numeric constant that has exactly one, else None."""
-    const = constant_of(value)
+def scalar(value: Value | None, absent: float | None = None) -> float | int | None:
+    """The element of a numeric constant that has exactly one, else None; `absent` for an absent operand."""
+    if value is None:
+        return absent
+    const = value.constant
     if const is None or const.size != 1 or const.dtype in (DType.STRING, DType.COMPLEX64, DType.COMPLEX128):
         return None
     number = const.item()
     return number if isinstance(number, int) else float(number)
 
 
-def stated_ints(node: Node, name: str) -> tuple[int, ...] | None:
-    """The integers of an attribute that is input 1 in later operator sets. () if absent; None if not constant."""
-    return tuple(node.attr(name, ())) if name in node.attrs else optional_ints(node.input(1))
+def stated_ints(node: Node, name: str, slot: int = 1) -> tuple[int, ...] | None:
+    """The integers of an attribute that is an input in later operator sets. () if absent; None if not constant."""
+    return tuple(node.attr(name, ())) if name in node.attrs else ints(node.input(slot), ())
 
 
 def axes_of(node: Node) -> tuple[int, ...] | None:
@@ -48,20 +47,14 @@ def axes_of(node: Node) -> tuple[int, ...] | None:
     return stated_ints(node, "axes")
 
 
-def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
-    """The (lower, upper) bound of a Clip, None for an absent one. The result is None if a bound is not constant."""
+def clip_bounds(node: Node, largest: float = math.inf) -> tuple[float, float]:
+    """The (lower, upper) bound of a Clip or Relu. Absent bounds of a Clip are -largest and largest, those not constant NaN."""
+    if node.op == "Relu":
+        return 0, math.inf
     if node.opset < 11:
-        low, high = node.attrs.get("min"), node.attrs.get("max")
-        return (low if isinstance(low, float) else None), (high if isinstance(high, float) else None)
-    given = [node.input(slot) for slot in (1, 2)]
-    low, high = map(scalar, given)
-    return None if any(v is not None and n is None for v, n in zip(given, (low, high))) else (low, high)
-
-
-def clip_range(node: Node, largest: float = math.inf) -> tuple[float, float]:
-    """The (lower, upper) bound of a Clip, -largest and largest for absent ones; NaN if a bound is not constant."""
-    low, high = clip_bounds(node) or (math.nan, math.nan)
-    return -largest if low is None else low, largest if high is None else high
+        return node.attr("min", -largest), node.attr("max", largest)
+    low, high = scalar(node.input(1), -largest), scalar(node.input(2), largest)
+    return math.nan if low is None else low, math.nan if high is None else high
 
 
 # ---------------------------------------------------------------------- neighbors

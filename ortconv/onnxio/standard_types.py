@@ -8,6 +8,7 @@ import numpy as np
 
 from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Node
+from ortconv.ir.operands import axes_of, stated_ints
 from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, Shape, TensorType, ValueType
@@ -78,7 +79,7 @@ def _gather_nd(node: Node) -> Shape | None:
 
 
 def _squeeze(node: Node) -> Shape | None:
-    source, axes = shape_of(node, 0), _axes(node)
+    source, axes = shape_of(node, 0), axes_of(node)
     if source and axes:
         gone = {a % len(source) for a in axes}
         return tuple(d for i, d in enumerate(source) if i not in gone)
@@ -88,7 +89,7 @@ def _squeeze(node: Node) -> Shape | None:
 
 
 def _unsqueeze(node: Node) -> Shape | None:
-    source, axes = shape_of(node, 0), _axes(node)
+    source, axes = shape_of(node, 0), axes_of(node)
     if source is None or axes is None:
         return None
     rank, dims = len(source) + len(axes), iter(source)
@@ -100,7 +101,7 @@ def _slice(node: Node) -> Shape | None:
     source = shape_of(node, 0)
     if source is None:
         return None
-    starts, ends, axes, steps = (_integers(node, name, slot) for slot, name in enumerate(_BOUNDS, start=1))
+    starts, ends, axes, steps = (stated_ints(node, name, slot) for slot, name in enumerate(_BOUNDS, start=1))
     count = len(starts) if starts else next(iter(shape_of(node, 1) or ()), None)
     if axes is None or steps is None or not isinstance(count, int):
         return (None,) * len(source)
@@ -123,19 +124,6 @@ def _sliced(dim: Dim, part: slice) -> Dim:
 
 _BOUNDS = ("starts", "ends", "axes", "steps")
 _INT32_MAX = 2**31 - 1
-
-
-def _integers(node: Node, name: str, slot: int) -> tuple[int, ...] | None:
-    """The elements of an attribute, or of an input; () if both are absent, None for an input that is not constant."""
-    given = node.input(slot)
-    if given is None:
-        return tuple(node.attr(name, ()))
-    return None if given.constant is None else tuple(map(int, given.constant.numpy().reshape(-1)))
-
-
-def _axes(node: Node) -> tuple[int, ...] | None:
-    """The axes of a Squeeze or Unsqueeze, () if there are none; None if they are not constant."""
-    return _integers(node, "axes", 1)
 
 
 # ---------------------------------------------------------------------- ai.onnx.ml

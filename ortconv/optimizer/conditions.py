@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from ortconv.ir.graph import Floats, Ints, Node, Value
-from ortconv.ir.operands import clip_range, optional_ints, scalar, stated_ints
+from ortconv.ir.operands import clip_bounds, ints, scalar, stated_ints
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
@@ -198,8 +198,7 @@ def is_nonnegative(value: Value) -> bool:
         const = value.constant
         return const is not None and const.dtype in FLOATS and bool(np.all(const.numpy() >= 0))
     if node.is_op("Clip"):
-        low, high = clip_range(node)
-        return low >= 0 and high >= 0
+        return all(bound >= 0 for bound in clip_bounds(node))
     return node.domain == "" and traits(node).has(Trait.NONNEGATIVE)
 
 
@@ -229,7 +228,7 @@ def spatial_pads(node: Node, rank: int) -> tuple[int, ...] | None:
 
 def stated_pads(node: Node, rank: int) -> tuple[int, ...] | None:
     """The pads of a Pad at the start, then at the end of each axis of a tensor of this rank; None if they are not constant."""
-    pads, given = stated_ints(node, "pads"), optional_ints(node.input(3))
+    pads, given = stated_ints(node, "pads"), ints(node.input(3), ())
     if pads is None or given is None or any(not -rank <= a < rank for a in given):
         return None
     axes = [a % rank for a in given] or list(range(rank))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ortconv.ir.graph import Ints, Node, Value
-from ortconv.ir.operands import axes_of, ints, optional_ints, producer_of
+from ortconv.ir.operands import axes_of, ints, producer_of
 from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.symbols import is_anonymous, is_vague, minus, plus, quotient, times
 
@@ -168,7 +168,7 @@ def axis_slices(node: Node, look: Look) -> list[AxisSlice] | None:
         steps = ()
     else:
         starts, ends = look(node.input(1)), look(node.input(2))
-        axes, steps = optional_ints(node.input(3)), optional_ints(node.input(4))
+        axes, steps = ints(node.input(3), ()), ints(node.input(4), ())
     if starts is None or ends is None or axes is None or steps is None or len(starts) != len(ends):
         return None
     size, rank = len(starts), None if node.inputs[0] is None else node.inputs[0].rank

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Floats, Ints, Node, Strings, Value
-from ortconv.ir.operands import clip_range, constant_of, ints, producer_of, scalar, source_of
+from ortconv.ir.operands import clip_bounds, constant_of, ints, producer_of, scalar, source_of
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import (
@@ -241,9 +241,7 @@ def _greatest(dtype: DType | None) -> float:
 
 def _interval(node: Node) -> tuple[float, float] | None:
     """The (lower, upper) bound of a Relu, or of a Clip with constant bounds; else None. First max, then min is applied."""
-    if node.op == "Relu":
-        return 0, math.inf
-    bounds = clip_range(node, _greatest(node.out.dtype))
+    bounds = clip_bounds(node, _greatest(node.out.dtype))
     return None if any(map(math.isnan, bounds)) else bounds
 
 

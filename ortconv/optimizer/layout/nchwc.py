@@ -12,7 +12,7 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
-from ortconv.ir.operands import constant_of, optional_ints, own_producer
+from ortconv.ir.operands import constant_of, ints, own_producer
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
@@ -301,7 +301,7 @@ def _concat(node: Node, blocks: BlockedValues) -> bool:
 
 def _split(node: Node, blocks: BlockedValues) -> bool:
     x, results = node.inputs[0], node.present_outputs
-    if x not in blocks.of or optional_ints(node.input(1)) is None:
+    if x not in blocks.of or ints(node.input(1), ()) is None:
         return False
     if not _whole_blocks(node, (x, *node.outputs), blocks):
         return False
