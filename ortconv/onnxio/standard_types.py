@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-
 from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Node
-from ortconv.ir.operands import axes_of, stated_ints
-from ortconv.ir.schema import since_version
+from ortconv.ir.operands import axes_of, ints, stated_ints
+from ortconv.ir.resize import resizing
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, Shape, TensorType, ValueType
 from ortconv.onnxio.type_rules import TypeRule, dtype_of, einsum_labels, shape_of, shaped, tensor
@@ -38,36 +34,10 @@ def _eye_like(node: Node) -> list[ValueType | None]:
 
 
 def _resized(node: Node) -> Shape | None:
-    """Sizes are products with scales, rounded to float32 and down, as in onnxruntime."""
-    shape, modern = shape_of(node, 0), node.op == "Resize" and since_version(node) >= RESIZE_TO_SIZES
-    if shape is None:
+    x, does = node.inputs[0], resizing(node, ints)
+    if x is None or x.shape is None:
         return None
-    axes = [axis % len(shape) for axis in node.attr("axes", range(len(shape)))]
-    scales = node.attr("scales", _elements(node, 2 if modern else 1))
-    stretches = node.attr("keep_aspect_ratio_policy", "stretch") == "stretch"
-    made: Sequence[Dim] = [None] * len(axes)
-    if scales:
-        made = [_scaled(shape[axis], scale) for axis, scale in zip(axes, scales, strict=True)]
-    elif modern and stretches:
-        made = [int(size) for size in _elements(node, 3)] or made
-    sizes = dict(zip(axes, made, strict=True))
-    return tuple(sizes.get(axis, dim) for axis, dim in enumerate(shape))
-
-
-RESIZE_TO_SIZES = 11
-"""The version from which on Resize has sizes, and scales as its third input."""
-
-
-def _elements(node: Node, slot: int) -> list[float]:
-    """The elements of a constant input; [] if there are none."""
-    value = node.input(slot)
-    return [] if value is None or value.constant is None else value.constant.numpy().reshape(-1).tolist()
-
-
-def _scaled(dim: Dim, scale: float) -> Dim:
-    if scale == 1:
-        return dim
-    return int(np.float32(dim) * np.float32(scale)) if isinstance(dim, int) else None
+    return does.shape(x.shape) or tuple(None if axis in does.axes else dim for axis, dim in enumerate(x.shape))
 
 
 def _gather_nd(node: Node) -> Shape | None:

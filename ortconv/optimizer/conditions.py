@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ortconv.ir.graph import Floats, Ints, Node, Value
+from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.operands import clip_bounds, ints, scalar, stated_ints
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.schema import attribute
@@ -205,14 +205,6 @@ def is_nonnegative(value: Value) -> bool:
 def output_channels(weights: Tensor, node: Node) -> int:
     """The number of output channels of a Conv or ConvTranspose."""
     return weights.shape[0] if node.op == "Conv" else weights.shape[1] * node.attr("group", 1)
-
-
-def stated_scales(node: Node) -> list[float] | None:
-    """The scales that a Resize or Upsample states; None if they are computed, or if it states sizes instead."""
-    if "scales" in node.attrs:
-        return list(node.attr("scales", Floats()))
-    const = node.constant(2 if node.op == "Resize" and node.opset >= 11 else 1)
-    return None if const is None or not const.size else const.numpy().reshape(-1).tolist()
 
 
 def spatial_pads(node: Node, rank: int) -> tuple[int, ...] | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named
-from ortconv.ir.schema import since_version
+from ortconv.ir.resize import has_sizes, resizing
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import INT32_MAX, RESHAPES, spatial_pads, split_sizes
 from ortconv.optimizer.engine import Context
@@ -123,21 +123,8 @@ def _counted(node: Node) -> Shape | None:
 
 
 def _resized(node: Node) -> Shape | None:
-    """The shape of a Resize by constant scales, or to sizes, of all axes or of some."""
-    shape, policy = _same(node), node.attr("keep_aspect_ratio_policy", "stretch")
-    if shape is None or since_version(node) < RESIZE_TO_SIZES or policy != "stretch":
-        return None
-    axes = [a % len(shape) for a in node.attr("axes", Ints(range(len(shape))))]
-    scales, sizes = node.constant(2), elements(node.input(3))
-    dims: list[Dim]
-    if scales is not None and scales.size == len(axes):
-        dims = [shape[a] if s == 1 else None for a, s in zip(axes, scales.numpy().reshape(-1).tolist())]
-    elif sizes is not None and len(sizes) == len(axes):
-        dims = [*map(_as_dim, sizes)]
-    else:
-        return None
-    made = dict(zip(axes, dims))
-    return tuple(made.get(a, dim) for a, dim in enumerate(shape))
+    shape = _same(node)
+    return resizing(node, elements).shape(shape) if shape is not None and has_sizes(node) else None
 
 
 def _sliced(node: Node) -> Shape | None:
@@ -168,10 +155,6 @@ def _parts(node: Node) -> Iterator[Shape]:
         dims = list(shape)
         dims[axis] = size
         yield tuple(dims)
-
-
-RESIZE_TO_SIZES = 11
-"""The version from which on Resize has sizes, and scales as its third input."""
 
 
 _KEEPING = named(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node
-from ortconv.ir.operands import clip_bounds, only_use
+from ortconv.ir.operands import clip_bounds, ints, only_use
+from ortconv.ir.resize import resizing
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, Out, Replacement, rule
@@ -35,8 +36,8 @@ from ortconv.optimizer.quantizers import (
 
 def _picks(node: Node) -> bool:
     """True for a Resize that picks elements of the tensor: kernels that interpolate truncate integers, or overflow."""
-    mode, coordinates = node.attr("mode", "nearest"), node.attr("coordinate_transformation_mode", "half_pixel")
-    return mode == "nearest" and coordinates != "tf_crop_and_resize"
+    does = resizing(node, ints)
+    return does.mode == "nearest" and does.coordinates != "tf_crop_and_resize"
 
 
 class Mover(NamedTuple):
