@@ -8,13 +8,13 @@ from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.resize import has_sizes, resizing
+from ortconv.ir.symbols import at_most, is_anonymous, is_vague, minus, plus, quotient
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import INT32_MAX, RESHAPES, spatial_pads, split_sizes
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import COMPUTES_SHAPES, Element, axis_slices, elements, target
-from ortconv.optimizer.symbols import at_most, is_anonymous, is_vague, minus, plus, quotient
 
 # ---------------------------------------------------------------------- shapes of results
 

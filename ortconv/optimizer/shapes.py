@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.operands import axes_of, ints, producer_of
+from ortconv.ir.symbols import is_anonymous, is_vague, minus, plus, quotient, times
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.symbols import is_anonymous, is_vague, minus, plus, quotient, times
 
 
 class DimOf(NamedTuple):

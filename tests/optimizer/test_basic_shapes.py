@@ -7,12 +7,12 @@ from onnx import parser
 
 from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Graph, Value
+from ortconv.ir.symbols import at_most, minus, plus, quotient, stretches_to, times
 from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.propagation import Equalities, propagate
 from ortconv.optimizer.shapes import DimOf, Element, elements, expressed, refined, target
-from ortconv.optimizer.symbols import at_most, minus, plus, quotient, stretches_to, times
 from tests.batches import batched
 
 CONSTANTS = (

@@ -8,6 +8,7 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.operands import only_use
+from ortconv.ir.symbols import quotient
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.basic.fold_conv import BATCH_NORM, PARAMETERS, Affine, batch_norm
 from ortconv.optimizer.conditions import (
@@ -24,7 +25,6 @@ from ortconv.optimizer.engine import Context, New, NewInput, Replacement, apply,
 from ortconv.optimizer.passes import FunctionPass, RulePass, passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.symbols import quotient
 
 
 @rule("GemmSumFusion", P(("Sum", "Add"), P("Gemm", "a", "b", "c?", name="gemm"), "k", commutative=True))

@@ -9,6 +9,7 @@ import numpy as np
 from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operands import ints, producer_of, source_of
+from ortconv.ir.symbols import PLUS, stretches_to, times
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS
@@ -17,7 +18,6 @@ from ortconv.optimizer.extended.attention.heads import Heads, length, row_source
 from ortconv.optimizer.extended.attention.past import ROWS, joined
 from ortconv.optimizer.insertion import insert, integers, with_list
 from ortconv.optimizer.shapes import AxisSlice, Element, axis_slices, dim_of, elements
-from ortconv.optimizer.symbols import PLUS, stretches_to, times
 
 
 class PaddingMask(NamedTuple):

@@ -7,6 +7,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import producer_of
 from ortconv.ir.operators import MICROSOFT
+from ortconv.ir.symbols import times
 from ortconv.ir.types import TensorType, ValueType
 from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
@@ -15,7 +16,6 @@ from ortconv.optimizer.extended.parts import sliced
 from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P, PatternInput
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.symbols import times
 
 
 def is_plain(rotation: Node) -> bool:
