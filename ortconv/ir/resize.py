@@ -9,6 +9,7 @@ import numpy as np
 
 from ortconv.ir.graph import Floats, Ints, Node, Value
 from ortconv.ir.schema import attribute, since_version
+from ortconv.ir.symbols import as_dim
 from ortconv.ir.types import Dim, Shape
 
 E = TypeVar("E")
@@ -45,7 +46,7 @@ class Resizing(NamedTuple, Generic[E]):
         if self.scales is not None:
             made = {axis: _scaled(before[axis], scale) for axis, scale in self.scales.items()}
         elif self.sizes is not None and self.stretches:
-            made = {axis: _as_dim(size) for axis, size in self.sizes.items()}
+            made = {axis: as_dim(size) for axis, size in self.sizes.items()}
         else:
             return None
         return tuple(made.get(axis, dim) for axis, dim in enumerate(before))
@@ -82,7 +83,3 @@ def _scaled(dim: Dim, scale: float) -> Dim:
     if scale == 1:
         return dim
     return int(np.float32(dim) * np.float32(scale)) if isinstance(dim, int) else None
-
-
-def _as_dim(size: object) -> Dim:
-    return size if isinstance(size, str) or (isinstance(size, int) and size >= 0) else None

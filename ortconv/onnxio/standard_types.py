@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ortconv.ir.broadcast import broadcast_dims
-from ortconv.ir.graph import Node
-from ortconv.ir.operands import axes_of, ints, stated_ints
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import axes_of, ints
 from ortconv.ir.resize import resizing
+from ortconv.ir.slices import axis_slices
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, Shape, TensorType, ValueType
 from ortconv.onnxio.type_rules import TypeRule, dtype_of, einsum_labels, shape_of, shaped, tensor
@@ -68,32 +71,19 @@ def _unsqueeze(node: Node) -> Shape | None:
 
 
 def _slice(node: Node) -> Shape | None:
-    source = shape_of(node, 0)
-    if source is None:
-        return None
-    starts, ends, axes, steps = (stated_ints(node, name, slot) for slot, name in enumerate(_BOUNDS, start=1))
-    count = len(starts) if starts else next(iter(shape_of(node, 1) or ()), None)
-    if axes is None or steps is None or not isinstance(count, int):
-        return (None,) * len(source)
+    source, parts = shape_of(node, 0), axis_slices(node, _bounds)
+    if source is None or parts is None:
+        return None if source is None else (None,) * len(source)
     dims = list(source)
-    for i, axis in enumerate(axes or range(count)):
-        if starts is None or ends is None:
-            dims[axis] = None
-        else:
-            dims[axis] = _sliced(dims[axis], slice(starts[i], ends[i], steps[i] if steps else 1))
+    for part in parts:
+        dims[part.axis] = part.length(dims[part.axis])
     return tuple(dims)
 
 
-def _sliced(dim: Dim, part: slice) -> Dim:
-    """The length of a part of an axis; None if it depends on an unknown length."""
-    if isinstance(dim, int):
-        return len(range(dim)[part])
-    is_whole = part.start == 0 and part.stop >= _INT32_MAX and part.step == 1
-    return dim if is_whole else None
-
-
-_BOUNDS = ("starts", "ends", "axes", "steps")
-_INT32_MAX = 2**31 - 1
+def _bounds(value: Value | None) -> Sequence[int | None] | None:
+    """The starts or ends of a Slice. Unknown ones are None; the result is None if their number is unknown, too."""
+    known, count = ints(value), None if value is None else value.dim(0)
+    return (None,) * count if known is None and isinstance(count, int) else known
 
 
 # ---------------------------------------------------------------------- ai.onnx.ml

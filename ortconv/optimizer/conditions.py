@@ -16,7 +16,6 @@ from ortconv.ir.types import Dim, DType, Shape, TensorType
 
 T = TypeVar("T")
 
-INT32_MAX = 2**31 - 1
 FLOATS = frozenset({DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.DOUBLE})
 
 

@@ -8,13 +8,14 @@ from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.resize import has_sizes, resizing
-from ortconv.ir.symbols import at_most, is_anonymous, is_vague, minus, plus, quotient
+from ortconv.ir.slices import axis_slices
+from ortconv.ir.symbols import as_dim, is_anonymous, is_vague, minus, plus, quotient
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import INT32_MAX, RESHAPES, spatial_pads, split_sizes
+from ortconv.optimizer.conditions import RESHAPES, spatial_pads, split_sizes
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.shapes import COMPUTES_SHAPES, Element, axis_slices, elements, target
+from ortconv.optimizer.shapes import COMPUTES_SHAPES, elements, target
 
 # ---------------------------------------------------------------------- shapes of results
 
@@ -33,7 +34,7 @@ def _reshaped(node: Node) -> Shape | None:
     x, wanted = node.inputs[0], target(node)
     if x is None or wanted is None:
         return None
-    dims = list(map(_as_dim, wanted))
+    dims = list(map(as_dim, wanted))
     if wanted.count(-1) == 1 and dims.count(None) == 1 and x.shape is not None and 0 not in (*x.shape, *dims):
         dims[dims.index(None)] = quotient(x.shape, [d for d in dims if d is not None])
     return tuple(dims)
@@ -99,16 +100,12 @@ def _gathered(node: Node) -> Shape | None:
 
 def _expanded(node: Node) -> Shape | None:
     wanted = elements(node.inputs[1])
-    return None if wanted is None else broadcast_shapes([_same(node), tuple(map(_as_dim, wanted))])
-
-
-def _as_dim(element: Element) -> Dim:
-    return element if isinstance(element, str) or (isinstance(element, int) and element >= 0) else None
+    return None if wanted is None else broadcast_shapes([_same(node), tuple(map(as_dim, wanted))])
 
 
 def _filled(node: Node) -> Shape | None:
     wanted = elements(node.inputs[0])
-    return None if wanted is None else tuple(map(_as_dim, wanted))
+    return None if wanted is None else tuple(map(as_dim, wanted))
 
 
 def _counted(node: Node) -> Shape | None:
@@ -119,7 +116,7 @@ def _counted(node: Node) -> Shape | None:
     start, limit, step = numbers
     if isinstance(start, int) and isinstance(limit, int) and isinstance(step, int) and step:
         return (len(range(start, limit, step)),)
-    return (minus(_as_dim(limit), _as_dim(start)) if step == 1 else None,)
+    return (minus(as_dim(limit), as_dim(start)) if step == 1 else None,)
 
 
 def _resized(node: Node) -> Shape | None:
@@ -132,18 +129,9 @@ def _sliced(node: Node) -> Shape | None:
     if shape is None or parts is None or "starts" in node.attrs:
         return None
     dims = list(shape)
-    for start, end, axis, step in parts:
-        dims[axis] = _part(dims[axis], start, end, step)
+    for part in parts:
+        dims[part.axis] = part.length(dims[part.axis])
     return tuple(dims)
-
-
-def _part(dim: Dim, start: Element, end: Element, step: int) -> Dim:
-    """The length of range(dim)[start:end:step]. An end of INT32_MAX or more is the end of the axis."""
-    if isinstance(dim, int) and isinstance(start, int) and isinstance(end, int) and step > 0:
-        return len(range(*slice(start, end, step).indices(dim)))
-    if start != 0 or step != 1:
-        return None
-    return dim if isinstance(end, int) and end >= INT32_MAX else at_most(_as_dim(end), dim)
 
 
 def _parts(node: Node) -> Iterator[Shape]:

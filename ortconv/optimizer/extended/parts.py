@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ortconv.ir.graph import Value
 from ortconv.ir.operands import axes_of, ints, producer_of
-from ortconv.optimizer.shapes import axis_slices
+from ortconv.ir.slices import axis_slices
 
 
 class AxisRange(NamedTuple):
