@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import clip_bounds, ints, scalar, stated_ints
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.schema import attribute
@@ -204,17 +204,6 @@ def is_nonnegative(value: Value) -> bool:
 def output_channels(weights: Tensor, node: Node) -> int:
     """The number of output channels of a Conv or ConvTranspose."""
     return weights.shape[0] if node.op == "Conv" else weights.shape[1] * node.attr("group", 1)
-
-
-def spatial_pads(node: Node, rank: int) -> tuple[int, ...] | None:
-    """The padding of a Conv or pooling node with `rank` spatial axes; None if it depends on the input's shape."""
-    auto_pad = node.attr("auto_pad", "NOTSET")
-    if auto_pad == "VALID":
-        return (0,) * (2 * rank)
-    if auto_pad not in ("NOTSET", ""):
-        return None
-    pads = tuple(node.attr("pads", Ints((0,) * (2 * rank))))
-    return pads if len(pads) == 2 * rank else None
 
 
 def stated_pads(node: Node, rank: int) -> tuple[int, ...] | None:

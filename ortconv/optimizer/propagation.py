@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ortconv.ir.broadcast import broadcast_shapes
-from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.resize import has_sizes, resizing
+from ortconv.ir.shape_rules import joined, multiplied, window_shape
 from ortconv.ir.slices import axis_slices
-from ortconv.ir.symbols import as_dim, is_anonymous, is_vague, minus, plus, quotient
+from ortconv.ir.symbols import as_dim, is_anonymous, is_vague, minus, quotient
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import RESHAPES, spatial_pads, split_sizes
+from ortconv.optimizer.conditions import RESHAPES, split_sizes
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import transpose_perm
@@ -42,31 +43,14 @@ def _reshaped(node: Node) -> Shape | None:
 
 def _multiplied(node: Node) -> Shape | None:
     a, b = (None if v is None else v.shape for v in node.inputs[:2])
-    if a is None or b is None or len(a) < 2 or len(b) < 2:
-        return None
-    outer = broadcast_shapes([a[:-2], b[:-2]])
-    return None if outer is None else (*outer, a[-2], b[-1])
+    return multiplied(a, b)
 
 
 def _convolved(node: Node) -> Shape | None:
-    """The shape of a Conv's output: batch, channels, and spatial dimensions that the window preserves; others are unknown."""
     x, w = (None if v is None else v.shape for v in node.inputs[:2])
     if x is None or w is None or len(w) != len(x) or len(x) < 3:
         return None
-    return (x[0], w[0], *(d if same else None for d, same in zip(x[2:], _preserved(node, w[2:]), strict=True)))
-
-
-def _preserved(node: Node, kernel: Shape) -> list[bool]:
-    """For each spatial axis of a Conv, True if its output is known to be as long as its input."""
-    axes = len(kernel)
-    pads = spatial_pads(node, axes)
-    strides, dilations = (node.attr(name, Ints((1,) * axes)) for name in ("strides", "dilations"))
-    if not len(strides) == len(dilations) == axes:
-        return [False] * axes
-    if pads is None:  # SAME_UPPER or SAME_LOWER
-        return [stride == 1 for stride in strides]
-    lost = [(k - 1) * d if isinstance(k, int) else None for k, d in zip(kernel, dilations)]
-    return [s == 1 and begin + end == n for s, begin, end, n in zip(strides, pads, pads[axes:], lost)]
+    return (x[0], w[0], *window_shape(node, x[2:], w[2:]))
 
 
 def _transposed(node: Node) -> Shape | None:
@@ -74,20 +58,6 @@ def _transposed(node: Node) -> Shape | None:
     if shape is None or perm is None or len(perm) != len(shape):
         return None
     return tuple(shape[i] for i in perm)
-
-
-def _joined(node: Node) -> Shape | None:
-    shapes, axis = _shapes(node), node.attr("axis", 0)
-    if not shapes or not -len(shapes[0]) <= axis < len(shapes[0]):
-        return None
-    dims: list[Dim] = [min(sides, key=_vagueness) for sides in zip(*shapes)]
-    dims[axis] = plus(*(s[axis] for s in shapes))
-    return tuple(dims)
-
-
-def _vagueness(dim: Dim) -> int:
-    """Orders equal dimensions: numbers first, then symbols of the model, then invented ones, unknown ones last."""
-    return 0 if isinstance(dim, int) else 3 if dim is None else 2 if is_anonymous(dim) else 1
 
 
 def _gathered(node: Node) -> Shape | None:
@@ -152,7 +122,7 @@ _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
     **dict.fromkeys(_KEEPING, _same),
     **dict.fromkeys(("MatMul", "MatMulInteger"), _multiplied),
     **dict.fromkeys(RESHAPES, _reshaped),
-    "Concat": _joined,
+    "Concat": lambda node: joined(_shapes(node), node.attr("axis", 0)),
     "ConstantOfShape": _filled,
     "Conv": _convolved,
     "Expand": _expanded,
