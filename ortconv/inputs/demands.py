@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import axes_of, ints, stated_ints
 from ortconv.ir.operators import MICROSOFT, Trait, named
 
 Numbers = tuple[int | None, ...]
@@ -222,14 +223,9 @@ def _recurrent(node: Node, shapes: Shapes) -> Iterator[Demand]:
             yield from _same(node, (slot, axis), (other, other_axis), shapes)
 
 
-def _integers(node: Node, slot: int) -> list[int] | None:
-    const = node.constant(slot)
-    return None if const is None or const.size > 64 else [int(n) for n in const.numpy().reshape(-1)]
-
-
-def _target(node: Node, shapes: Shapes) -> list[int] | None:
+def _target(node: Node, shapes: Shapes) -> Sequence[int] | None:
     """The elements of a constant target; instead of a computed target of a Reshape, the inferred shape of the output."""
-    target, made = _integers(node, 1), shapes.get(node.out, ())
+    target, made = ints(node.input(1)), shapes.get(node.out, ())
     return _static(made) if target is None and node.op == "Reshape" and made and 0 not in made else target
 
 
@@ -253,26 +249,31 @@ def _static(shape: Numbers | None) -> list[int] | None:
 
 
 def _split(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    parts = list(node.attr("split", ())) or _integers(node, 1)
+    parts = stated_ints(node, "split")
     count = node.attr("num_outputs", 0) or len(node.outputs)
     want, kind = (sum(parts), "equal") if parts else (count, "multiple")
     yield from _wanted(node, 0, node.attr("axis", 0), want, shapes, kind)
 
 
+FEW_INDICES = 64
+"""Up to this number, the indices of a Gather are read."""
+
+
 def _gather(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    chosen = _integers(node, 1)
-    if chosen:
-        yield from _wanted(node, 0, node.attr("axis", 0), max(max(n + 1, -n) for n in chosen), shapes, "at least")
+    chosen = node.constant(1)
+    if chosen is not None and 0 < chosen.size <= FEW_INDICES:
+        least = max(max(n + 1, -n) for n in chosen.numpy().reshape(-1).tolist())
+        yield from _wanted(node, 0, node.attr("axis", 0), least, shapes, "at least")
 
 
 def _frames(node: Node, shapes: Shapes) -> Iterator[Demand]:
     """STFT: the signal is at least as long as a frame."""
-    length = _integers(node, 3) or [_dim(node, 2, 0, shapes) or 1]
+    length = ints(node.input(3)) or [_dim(node, 2, 0, shapes) or 1]
     yield from _wanted(node, 0, 1, length[0], shapes, "at least")
 
 
 def _squeeze(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    for axis in list(node.attr("axes", ())) or _integers(node, 1) or []:
+    for axis in axes_of(node) or ():
         yield from _wanted(node, 0, axis, 1, shapes)
 
 

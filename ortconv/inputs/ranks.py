@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operands import axes_of, ints
 from ortconv.ir.operators import MICROSOFT, Trait, traits
-from ortconv.optimizer.conditions import axes_of, ints
 
 LARGEST_RANK = 64
 """Numpy's limit."""

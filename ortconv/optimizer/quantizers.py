@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.operands import constant_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import array_of, constant_of
+from ortconv.optimizer.conditions import array_of
 from ortconv.optimizer.engine import New, NewInput, constant
 from ortconv.optimizer.pattern import P
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Ints, Node
+from ortconv.ir.shape_rules import spatial_pads
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.fold_conv import BATCH_NORM, Affine, batch_norm, is_convolution, with_weights
-from ortconv.optimizer.conditions import spatial_pads, wide
+from ortconv.optimizer.conditions import wide
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 

@@ -13,11 +13,11 @@ import numpy as np
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.kernels import has_kernel
+from ortconv.ir.operands import scalar
 from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.schema import is_deterministic
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.shapes import static_elements
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.operands import axes_of, scalar
 from ortconv.ir.types import DType, Shape
-from ortconv.optimizer.conditions import axes_of, exactly, keeps_rank, same_dim, scalar
+from ortconv.optimizer.conditions import exactly, keeps_rank, same_dim
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 

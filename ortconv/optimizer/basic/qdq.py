@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operands import only_reader
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import only_reader, wide
+from ortconv.optimizer.conditions import wide
 from ortconv.optimizer.engine import Context, New, Replacement, constant, insert_node, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm

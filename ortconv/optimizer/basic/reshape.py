@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
-from ortconv.optimizer.conditions import RESHAPES, ints, same_dim, same_shape
+from ortconv.ir.operands import ints
+from ortconv.optimizer.conditions import RESHAPES, same_dim, same_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import compose, identity, transpose_perm

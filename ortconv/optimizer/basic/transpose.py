@@ -14,10 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.operands import ints, only_reader, own_producer
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Shape
 from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, carries, push
-from ortconv.optimizer.conditions import ints, only_reader, own_producer, same_dim, with_open, with_shape
+from ortconv.optimizer.conditions import same_dim, with_open, with_shape
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.insertion import insert
 from ortconv.optimizer.permutation import Perm, compose, identity, inverse, permuted_type, transpose_perm

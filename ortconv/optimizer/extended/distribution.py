@@ -6,9 +6,11 @@ ONNX Runtime's Softmax transposes its input and output itself unless it operates
 from __future__ import annotations
 
 from ortconv.ir.graph import Ints, Node
+from ortconv.ir.operands import ints
 from ortconv.ir.schema import since_version
+from ortconv.ir.shape_rules import spatial_pads
 from ortconv.ir.types import Dim, TensorType
-from ortconv.optimizer.conditions import ints, spatial_pads, with_shape
+from ortconv.optimizer.conditions import with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
 from ortconv.optimizer.pattern import C, Match, P

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.operands import ints
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, Shape
-from ortconv.optimizer.conditions import ints, same_dim, with_shape
+from ortconv.optimizer.conditions import same_dim, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P, with_factor
 

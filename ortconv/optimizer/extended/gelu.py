@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import producer_of, scalar
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
-from ortconv.optimizer.conditions import exactly, keeps_rank, producer_of, scalar
+from ortconv.optimizer.conditions import exactly, keeps_rank
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 

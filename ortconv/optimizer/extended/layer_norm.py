@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Ints
+from ortconv.ir.operands import axes_of
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
-from ortconv.optimizer.conditions import axes_of, channels_of, exactly, keeps_rank, per_channel, same_dim
+from ortconv.optimizer.conditions import channels_of, exactly, keeps_rank, per_channel, same_dim
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import channels_to_first, channels_to_last, permuted_type, transpose_perm

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from ortconv.ir.graph import Value
+from ortconv.ir.operands import constant_of
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import constant_of, equal_shapes, is_filled_with, without_absent
+from ortconv.optimizer.conditions import equal_shapes, is_filled_with, without_absent
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 

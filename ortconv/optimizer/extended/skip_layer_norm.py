@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.operands import only_reader
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import equal_shapes, only_reader, without_absent
+from ortconv.optimizer.conditions import equal_shapes, without_absent
 from ortconv.optimizer.engine import Context, insert_node
 from ortconv.optimizer.pattern import C, Match, P, matches
 

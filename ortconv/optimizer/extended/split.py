@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.operands import axes_of, producer_of, scalar
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import SLICE_BY_INPUTS, axes_of, producer_of, scalar, with_shape
+from ortconv.optimizer.conditions import SLICE_BY_INPUTS, with_shape
 from ortconv.optimizer.engine import Context, New, Replacement, rule
 from ortconv.optimizer.extended.parts import gathered, sliced
 from ortconv.optimizer.insertion import insert, integers, with_list

@@ -12,20 +12,12 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
+from ortconv.ir.operands import constant_of, ints, own_producer
 from ortconv.ir.operators import MICROSOFT, Trait, named
+from ortconv.ir.resize import Resizing, has_sizes, resizing
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.conditions import (
-    array_of,
-    channels_of,
-    constant_of,
-    equal_shapes,
-    optional_ints,
-    own_producer,
-    same_dim,
-    stated_scales,
-    without_absent,
-)
+from ortconv.optimizer.conditions import array_of, channels_of, equal_shapes, same_dim, without_absent
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
 from ortconv.optimizer.insertion import insert
@@ -308,7 +300,7 @@ def _concat(node: Node, blocks: BlockedValues) -> bool:
 
 def _split(node: Node, blocks: BlockedValues) -> bool:
     x, results = node.inputs[0], node.present_outputs
-    if x not in blocks.of or optional_ints(node.input(1)) is None:
+    if x not in blocks.of or ints(node.input(1), ()) is None:
         return False
     if not _whole_blocks(node, (x, *node.outputs), blocks):
         return False
@@ -325,11 +317,11 @@ def _split(node: Node, blocks: BlockedValues) -> bool:
 def _resize(node: Node, blocks: BlockedValues) -> bool:
     """Resize by whole factors, with nearest or linear interpolation."""
     x = node.inputs[0]
-    mode = _upsampling_mode(node, blocks.graph.opset())
-    factors = None if x not in blocks.of or mode is None else _factors(node, blocks.of[x].shape)
-    if mode is None or factors is None or x is None:
+    does = resizing(node, ints)
+    factors = _factors(does, blocks.of[x].shape, node.out) if x in blocks.of and _is_upsampling(node, does) else None
+    if factors is None or x is None:
         return False
-    attrs: Attributes = {"scales": factors, "mode": mode[0], "coordinate_transformation_mode": mode[1]}
+    attrs: Attributes = {"scales": factors, "mode": does.mode, "coordinate_transformation_mode": does.coordinates}
     blocks.make(node, "Upsample", [blocks.of[x].value], attrs)
     return True
 
@@ -338,24 +330,18 @@ UPSAMPLING = {"nearest": ("asymmetric",), "linear": ("asymmetric", "half_pixel",
 """The coordinate transformations that Upsample supports, by mode."""
 
 
-def _upsampling_mode(node: Node, opset: int) -> tuple[str, str] | None:
-    """The mode and coordinate transformation of a Resize if Upsample supports them; else None."""
-    mode = node.attr("mode", "nearest")
+def _is_upsampling(node: Node, does: Resizing[int]) -> bool:
+    """True for a Resize whose mode and coordinates Upsample supports."""
     if node.attrs.keys() & {"axes", "antialias", "keep_aspect_ratio_policy"} or node.out.rank != 4:
-        return None
-    if opset < 11:
-        return (mode, "asymmetric") if mode == "nearest" else None
-    if mode == "nearest" and node.attr("nearest_mode", "round_prefer_floor") != "floor":
-        return None
-    transformation = node.attr("coordinate_transformation_mode", "half_pixel")
-    return (mode, transformation) if transformation in UPSAMPLING.get(mode, ()) else None
+        return False
+    if does.mode == "nearest" and does.rounding != "floor":
+        return False
+    return does.coordinates in UPSAMPLING.get(does.mode, ()) and (has_sizes(node) or does.mode == "nearest")
 
 
-def _factors(node: Node, source: Shape) -> Ints | None:
+def _factors(does: Resizing[int], source: Shape, result: Value) -> Ints | None:
     """The whole factors by which a Resize multiplies the dimensions, 1 for batch and channels; else None."""
-    factors = stated_scales(node) or []
-    if len(factors) != 4:
-        factors = _ratios(source, node.out.shape or ())
+    factors = list(does.scales.values()) if does.scales else _ratios(source, result.shape or ())
     if factors[:2] != [1, 1] or any(f < 1 or f != int(f) for f in factors):
         return None
     return Ints(map(int, factors))

@@ -13,11 +13,12 @@ import numpy as np
 
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.operands import ints, producer_of
 from ortconv.ir.operators import MICROSOFT, Trait, named
-from ortconv.ir.tensor import Array
+from ortconv.ir.resize import Resizing, resizing
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes
-from ortconv.optimizer.conditions import numbers, producer_of
+from ortconv.optimizer.conditions import numbers
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.permutation import channels_to_first, channels_to_last, permuted_type, transpose_perm
 from ortconv.optimizer.quantizers import BYTES, OPS, QUANTIZERS, is_single
@@ -93,31 +94,32 @@ def _is_kept(node: Node) -> bool:
     """False for a Resize that has other results in channels-last layout, or whose scales or sizes may vary."""
     if node.op != "Resize":
         return True
-    roi = node.input(1)
-    given = [v.constant for slot in (2, 3) if (v := node.input(slot)) is not None and v.static_shape != (0,)]
-    if "axes" in node.attrs or (roi and roi.static_shape != (0,)):
+    roi, does = node.input(1), resizing(node, ints)
+    if "axes" in node.attrs or (roi and roi.static_shape != (0,)) or node.out.rank != 4:
         return False
-    if len(given) != 1 or given[0] is None or given[0].shape != (4,):
+    if does.scales is None and does.sizes is None:
         return False
-    mode = node.attr("mode", "nearest")
-    return mode == "nearest" or (mode == "linear" and _is_exact(node, given[0].numpy()))
+    return does.mode == "nearest" or (does.mode == "linear" and _is_exact(node, does))
 
 
-def _is_exact(node: Node, given: Array) -> bool:
+def _is_exact(node: Node, does: Resizing[int]) -> bool:
     """True for a linear Resize of images; for 8-bit images, only if its weights are exact in the kernel's 10 bits."""
-    scales = given if given.dtype.kind == "f" else _scales(node.inputs[0], given)
-    if scales is None or tuple(scales[:2]) != (1, 1) or node.attr("antialias", 0):
-        return False
-    halves = node.attr("coordinate_transformation_mode", "half_pixel") in HALVES
-    return node.out.dtype is DType.FLOAT or (halves and all(np.frexp(s)[0] == 0.5 and s <= 512 for s in scales[2:]))
+    scales = None if node.inputs[0] is None or does.antialias else _scales(node.inputs[0], does)
+    if scales is None or node.out.dtype is DType.FLOAT:
+        return scales is not None
+    return does.coordinates in HALVES and all(np.frexp(s)[0] == 0.5 and s <= 512 for s in scales)
 
 
-def _scales(x: Value | None, sizes: Array) -> Array | None:
-    """The scales with which x gets these sizes; None if they are unknown, or the batch or the channels change."""
-    before = () if x is None else x.shape or ()
-    if len(numbers(*before[2:])) != 2 or before[:2] != tuple(sizes[:2]):
+def _scales(x: Value, does: Resizing[int]) -> list[float] | None:
+    """The scales of height and width; None if they are unknown, or the batch or the channels change."""
+    if not all(does.keeps(axis, x.dim(axis)) for axis in (0, 1)):
         return None
-    return sizes / np.array(before, np.float64)
+    if does.scales is not None:
+        return [does.scales[axis] for axis in (2, 3)]
+    before, after = numbers(x.dim(2), x.dim(3)), numbers(*(does.sizes or {}).values())[2:]
+    return (
+        [size / length for length, size in zip(before, after, strict=True)] if len(before) == len(after) == 2 else None
+    )
 
 
 def _is_of_channels(node: Node) -> bool:

@@ -7,9 +7,9 @@ from functools import partial, reduce
 
 import numpy as np
 
+from ortconv.ir.operands import scalar
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, sub, unary
 from ortconv.optimizer.pattern import C, Match, P

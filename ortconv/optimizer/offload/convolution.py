@@ -11,8 +11,9 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Floats, Ints, Node
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
+from ortconv.ir.shape_rules import spatial_pads
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import INT32_MAX, spatial_pads
+from ortconv.ir.types import INT32_MAX
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import activated, add, integers, is_float, op, shape_of, sliced, with_axes
 from ortconv.optimizer.pattern import C, Match, P

@@ -7,10 +7,11 @@ import math
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import only_use
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import broadcasts_into, only_use, rounded, wide
+from ortconv.optimizer.conditions import broadcasts_into, rounded, wide
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
     activated,

@@ -8,10 +8,11 @@ from itertools import pairwise
 import numpy as np
 
 from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.operands import ints, producer_of, scalar
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.basic.pad import pad_value
-from ortconv.optimizer.conditions import RESHAPES, ints, producer_of, scalar, split_sizes, stated_pads
+from ortconv.optimizer.conditions import RESHAPES, split_sizes, stated_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, mul, op, reshape, reshaped, shape_of, sliced, transpose
 from ortconv.optimizer.pattern import C, Match, P

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ortconv.ir.graph import Graph, Value
+from ortconv.ir.operands import axes_of
 from ortconv.ir.schema import attribute, since_version
-from ortconv.optimizer.conditions import FLOATS, axes_of
+from ortconv.optimizer.conditions import FLOATS
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
     add,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operands import only_reader, producer_of, reader_of, scalar
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import exactly, only_reader, producer_of, reader_of, scalar
+from ortconv.optimizer.conditions import exactly
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.biased import Biased, leaves_a_key, split_mask
 from ortconv.optimizer.extended.attention.heads import (

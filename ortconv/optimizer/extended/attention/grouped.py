@@ -7,8 +7,9 @@ from math import prod
 import numpy as np
 
 from ortconv.ir.graph import Value
+from ortconv.ir.operands import ints
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import equal_shapes, ints
+from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT, SWAP_HEADS
 from ortconv.optimizer.extended.attention.partial_rotary import is_plain, rotate, rotated

@@ -10,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.operands import reader_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, TensorType, ValueType
-from ortconv.optimizer.conditions import reader_of, without_absent
+from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import Context, New, NewInput, insert_new
 from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length
 from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, whole_type

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.operands import only_reader, producer_of, reader_of
 from ortconv.ir.types import Shape, TensorType
-from ortconv.optimizer.conditions import only_reader, producer_of, reader_of
 from ortconv.optimizer.engine import Context, insert_node
 from ortconv.optimizer.extended.attention.heads import SPLIT, split_of
 from ortconv.optimizer.extended.parts import slice_of

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Ints
+from ortconv.ir.operands import axes_of
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, TensorType
-from ortconv.optimizer.conditions import axes_of, equal_shapes, keeps_rank, with_shape
+from ortconv.optimizer.conditions import equal_shapes, keeps_rank, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import repeats
 from ortconv.optimizer.pattern import C, Match, P, with_factor

@@ -9,20 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.operands import axes_of, constant_of, only_reader, producer_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, Shape, TensorType, ValueType
-from ortconv.optimizer.conditions import (
-    SLICE_BY_INPUTS,
-    array_of,
-    axes_of,
-    constant_of,
-    equal_shapes,
-    numbers,
-    only_reader,
-    producer_of,
-    same_dim,
-)
+from ortconv.optimizer.conditions import SLICE_BY_INPUTS, array_of, equal_shapes, numbers, same_dim
 from ortconv.optimizer.engine import Context, New, insert_new
 from ortconv.optimizer.extended.parts import AxisRange, part_of
 from ortconv.optimizer.insertion import insert, integers, reshaped

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Value
+from ortconv.ir.operands import only_reader
+from ortconv.ir.symbols import quotient
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import SLICE_BY_INPUTS, numbers, only_reader
+from ortconv.optimizer.conditions import SLICE_BY_INPUTS, numbers
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.mask import Masks
 from ortconv.optimizer.insertion import insert, integers
 from ortconv.optimizer.pattern import Match, P, matches
-from ortconv.optimizer.symbols import quotient
 
 _SUM = P("Add", "scores", "bias", commutative=True, name="inner")
 _STACKED = P("Softmax", P("Add", P("Reshape", _SUM, ..., name="reshape"), "mask", commutative=True, name="outer"))

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.operands import scalar
 from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import numbers, scalar
+from ortconv.optimizer.conditions import numbers
 from ortconv.optimizer.engine import NewInput, Replacement, constant, rule
 from ortconv.optimizer.extended.qdq import drop, product
 from ortconv.optimizer.pattern import Match, P

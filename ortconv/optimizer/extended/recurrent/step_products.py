@@ -8,8 +8,9 @@ from typing import TypeAlias
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operands import constant_of
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import SLICE_BY_INPUTS, array_of, constant_of
+from ortconv.optimizer.conditions import SLICE_BY_INPUTS, array_of
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.cell import weight_product

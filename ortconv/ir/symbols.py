@@ -22,6 +22,11 @@ def is_anonymous(dim: object) -> bool:
     return isinstance(dim, str) and ANONYMOUS.match(dim) is not None
 
 
+def as_dim(element: object) -> Dim:
+    """The dimension that an element of a shape states; None for another object, and for a negative number."""
+    return element if isinstance(element, str) or (isinstance(element, int) and element >= 0) else None
+
+
 def is_vague(shape: Shape | None) -> bool:
     """True if a shape, or one of its dimensions, is unknown or has no name."""
     return shape is None or any(type(d) is not int and (d is None or is_anonymous(d)) for d in shape)
