@@ -16,7 +16,7 @@ from ortconv.compare.pairs import are_single, changed_form
 from ortconv.compare.tolerance import Allowance
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.runtime.stream import stream
+from ortconv.stream import stream
 
 IN_MEMORY = 256 << 20
 """Bytes of values that wait in memory for their counterpart; the rest waits on disk."""

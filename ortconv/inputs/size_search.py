@@ -23,7 +23,7 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.process import memory_limit
 from ortconv.runtime.deadline import TimeLimitError
-from ortconv.runtime.stream import stream
+from ortconv.stream import stream
 
 CLIMBS = (8, 120, 500)
 """Number of runs to find sizes from one initial state: at first a few runs from each, then more."""

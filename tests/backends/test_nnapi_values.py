@@ -12,9 +12,9 @@ from ortconv.compare.layers import compare_layers, largest_loss
 from ortconv.inputs.candidates import first_run
 from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
-from ortconv.runtime import stream as module
+from ortconv import stream as module
 from ortconv.runtime.session import Session, _Sequence
-from ortconv.runtime.stream import stream
+from ortconv.stream import stream
 
 RNG = np.random.default_rng(0)
 
