@@ -168,6 +168,7 @@ def test_the_nearest_name(line: str, near: str, k: Path, capsys: pytest.CaptureF
      ("run k.onnx --seed x", "--seed: 'x' is not a valid whole number", None),
      ("run k.onnx --rtol nan", "--rtol: 'nan' is not a finite number", None),
      ("run k.onnx --timeout inf", "--timeout: 'inf' is not a finite number", None),
+     ("convert k.onnx -o -", "-o -: results are written to files, not to stdout", "name a file"),
      ("devices nearest", "ortconv devices has no command 'nearest'", "choose from show")],
 )  # fmt: skip
 def test_wrong_arguments_end_as_all_errors_do(
