@@ -271,7 +271,7 @@ def test_a_reader_that_goes_away(k: Path, arguments: tuple[str, ...]) -> None:
 def test_a_full_stdout(k: Path) -> None:
     found = run("run", "k.onnx", redirect=">/dev/full")
     assert found.returncode == 2
-    assert "No space left" in found.stderr
+    assert "cannot write the output: No space left" in found.stderr
     assert "Traceback" not in found.stderr
 
 
