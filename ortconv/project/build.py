@@ -195,7 +195,7 @@ class Building(Iterator[Event]):
     def _failed(self, output: str, error: OrtconvError) -> Failure:
         built = self._built[output]
         failure = Failure(built.label, error)
-        built.error, built.error_kind = error.message, failure.kind
+        built.error, built.error_kind = failure.reason, failure.kind
         return failure
 
 
