@@ -3,13 +3,13 @@
 # Annotations are values here: a TypedDict looks for NotRequired in them when it is made.
 from typing import Any, NotRequired, TypedDict
 
-from ortconv.compare.validate import Validation
 from ortconv.optimizer.catalog import RewriteEntry
 from ortconv.ortformat.check import Finding
 from ortconv.ortformat.opconfig import Missing
 from ortconv.pipeline.export_tflite import ExportedFile
 from ortconv.pipeline.float16 import Float16
 from ortconv.report.profile import Share
+from ortconv.validation.validate import Validation
 
 Numbers = dict[str, float | None]
 

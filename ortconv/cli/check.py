@@ -15,16 +15,15 @@ from ortconv.cli.github import annotate, append_summary, check_github
 from ortconv.cli.partition import TARGET, USE_NCHW, target_of
 
 if TYPE_CHECKING:
-    from ortconv.checking.check import Check
+    from ortconv.checking.check import Check, CheckedMetric
     from ortconv.report.sections import Section
 
 
 @click.command()
 @click.argument("model", type=shared.FILE)
-@click.option(
+@shared.written(
     "--baseline",
     required=True,
-    type=shared.OUTPUT_FILE,
     metavar="FILE.json",
     help="The baseline: facts about the accepted model, a copy of which is in the folder FILE.model.",
 )
@@ -71,28 +70,28 @@ def command(model: Path, baseline: Path, measure: bool, **flags: Any) -> None:
     found.refuse()
 
 
-def _verdict(found: Check) -> str:
-    total, failed = len(found.conditions), len(found.failed)
-    return f"{failed} of {total} gates {'fails' if failed == 1 else 'fail'}" if failed else f"all {total} gates pass"
-
-
 def sections(found: Check) -> Iterator[Section]:
     """The result of a check, as tables."""
     from ortconv.report.sections import Section
 
-    title = f"{found.model}: {_verdict(found)}" if found.conditions else found.model
+    title = f"{found.model}: {found.verdict}" if found.conditions else found.model
     lines = [one.message for one in found.failed] + found.notes
     lines += [f"{found.baseline} was written: the model is accepted"] if found.updated else []
     yield Section(title, lines, is_good=not found.failed if found.conditions else None)
-    rows = [(m.name, m.shown_baseline, m.shown, _change(m.value, m.baseline), m.note) for m in found.metrics if m.moved]
+    rows = [(m.name, m.shown_baseline, m.shown, _change(m), m.note) for m in found.metrics if m.moved]
     yield Section("Changed", (), ("metric", ">baseline", ">now", ">change", ""), rows)
     same = ", ".join(f"{m.name} {m.shown}" for m in found.metrics if not m.moved)
     if same:
         yield Section("Unchanged", [same])
 
 
-def _change(value: float | None, baseline: float | None) -> str:
-    """The change in percent; empty if a percentage has no meaning."""
-    if value is None or not baseline:
+def _change(metric: CheckedMetric) -> str:
+    """The change in percent, that of a percentage in points; empty if it has no meaning, as for a release."""
+    from ortconv.report.gates import METRICS, PERCENT, RELEASE
+
+    value, baseline, notation = metric.value, metric.baseline, METRICS[metric.name].notation
+    if value is None or baseline is None or notation is RELEASE:
         return ""
-    return f"{100 * (value / baseline - 1):+.1f}%"
+    if notation is PERCENT:
+        return f"{value - baseline:+.2f} points"
+    return f"{100 * (value / baseline - 1):+.1f}%" if baseline else ""

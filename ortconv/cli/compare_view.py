@@ -18,6 +18,10 @@ NUMBERS = (">max abs", ">scaled", ">ulp", ">cosine", ">snr dB", ">allowed")
 FORMATS = (".3g", ".3g", ".3g", ".7g", ".1f")
 
 
+MOST_LAYERS = 20
+"""Rows of inner values that differ; -v shows all."""
+
+
 def sections(reference: Subject, found: Sequence[Comparison], *, everything: bool = False) -> list[Section]:
     """One section for each comparison, and one for the inner values. By default it lists only the values that differ."""
     shown = [
@@ -43,9 +47,11 @@ def _remark(output: Output) -> str:
 def _layers(one: Comparison, layers: Sequence[ComparedLayer], everything: bool) -> Section:
     differing = [layer for layer in layers if not layer.same]
     count = f"{counted(len(layers), 'value')} inside both graphs, {len(differing)} of them differ"
-    rows = [_layer(layer) for layer in (layers if everything else differing)]
+    rows = [_layer(layer) for layer in (layers if everything else differing[:MOST_LAYERS])]
     header = ("value", "node", ">max abs", ">scaled", ">snr dB", ">allowed", "")
-    return Section("Values inside", [count, *_findings(one, len(differing))], header, rows)
+    is_cut = len(differing) > MOST_LAYERS and not everything
+    title = f"Values inside, the first {MOST_LAYERS} of {len(differing)} that differ" if is_cut else "Values inside"
+    return Section(title, [count, *_findings(one, len(differing))], header, rows)
 
 
 def _findings(one: Comparison, differing: int) -> Iterator[str]:

@@ -29,16 +29,13 @@ OF_CONVERSION = (
 )
 """Options of convert that change the graph. `diff` repeats the conversion of A with them."""
 
-OF_COMMAND = ("timeout", "memory", "as_json", "markdown", "quiet")
-"""Options that do not belong to the conversion."""
-
 
 @click.command(context_settings={"show_default": False})
 @click.argument("a", type=shared.FILE)
 @click.argument("b", type=shared.FILE)
 @shared.flag("--exit-code", help="Exit with 4 if anything but names inside the graphs changed.")
 @shared.add(OF_CONVERSION, shared.TIME_AND_MEMORY, shared.PAGE, shared.MARKDOWN, shared.JSON)
-@shared.flag("-v", "--verbose", help="List every change and rewrite, not only the first ones of each kind.")
+@shared.view("-v", "--verbose", help="List every change and rewrite, not only the first ones of each kind.")
 @shared.QUIET
 def command(a: Path, b: Path, exit_code: bool, html: Path | None, verbose: bool, **flags: Any) -> None:
     """Show the changes from model A to model B (.onnx or .ort): interface, nodes, attributes, constants, operator sets, metadata.
@@ -63,5 +60,7 @@ def command(a: Path, b: Path, exit_code: bool, html: Path | None, verbose: bool,
 
 def _settings(flags: dict[str, Any]) -> dict[str, Any]:
     """The conversion settings on the command line."""
-    names = {option.name for option, _ in shared.on_command_line()}.difference(OF_COMMAND)
+    from ortconv.pipeline.options import OPTIONS
+
+    names = {option.name for option, _ in shared.on_command_line()} & OPTIONS.keys()
     return shared.read_values({name: value for name, value in flags.items() if name in names})

@@ -12,9 +12,11 @@ from typing import Any
 
 import click
 
+from ortconv.choices import names_in
 from ortconv.cli.batch_view import BatchView
 from ortconv.cli.github import check_github
-from ortconv.cli.options import names_in, sizes_in
+from ortconv.cli.options import sizes_in
+from ortconv.cli.usage import OF_BATCHES
 from ortconv.errors import OrtconvError, UnknownDimError, UsageError
 from ortconv.models import files_below
 
@@ -90,7 +92,7 @@ def run_item(item: FolderItem) -> dict[str, Any]:
     """The JSON document of a verb on one model. Dimensions to fix and stop operators that the model lacks are left out."""
     from ortconv.batch.work import fitting
 
-    parameters = {**item.parameters, "as_json": True, "quiet": False}
+    parameters = {**item.parameters, **dict.fromkeys(OF_BATCHES), "as_json": True, "quiet": False}
     stop_ops = _stop_ops(parameters)
     if stop_ops is not None and parameters["model"].suffix.lower() != ".ort":
         parameters[STOP_OPS] = ",".join(fitting(stop_ops, parameters["model"]))

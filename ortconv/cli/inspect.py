@@ -8,7 +8,7 @@ from typing import Any, Literal
 import click
 
 from ortconv.cli import present
-from ortconv.cli.options import FILE, FIX_DIM, JSON_AND_QUIET, MARKDOWN, PAGE, add, fail_on, flag, sizes_in
+from ortconv.cli.options import FILE, FIX_DIM, JSON_AND_QUIET, MARKDOWN, PAGE, add, fail_on, sizes_in, view
 
 
 @click.command()
@@ -22,7 +22,7 @@ from ortconv.cli.options import FILE, FIX_DIM, JSON_AND_QUIET, MARKDOWN, PAGE, a
 @PAGE
 @fail_on("inspect", "onnxruntime>1.17,size>5MB")
 @add(MARKDOWN, JSON_AND_QUIET)
-@flag("-v", "--verbose", help="List every operator, input and reason, not only the first ones.")
+@view("-v", "--verbose", help="List every operator, input and reason, not only the first ones.")
 def command(model: Path, lint: Literal["quantization"] | None, html: Path | None, verbose: bool, **flags: Any) -> None:
     """Show the interface of MODEL (.onnx or .ort), its operators, cost, memory, quantization, and unusual facts."""
     from ortconv.cli.inspect_view import sections

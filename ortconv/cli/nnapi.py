@@ -42,7 +42,7 @@ def command() -> None:
 @click.option("--nnapi-flags", metavar="FLAGS", help=f"Flags of the NNAPI provider: {FLAGS_TEXT}.")
 @VLOG
 @shared.add(shared.drawing("Draw the models and their steps into this file."))
-@click.option("--dot", type=shared.OUTPUT_FILE, help="Write the picture as a graph for Graphviz.")
+@shared.written("--dot", role=shared.Role.PICTURE, help="Write the picture as a graph for Graphviz.")
 @shared.add(shared.JSON_AND_QUIET)
 def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str | None, vlog: str | None, **flags: Any) -> None:
     """Show the operands and operations of every partition of MODEL (.onnx or .ort).
@@ -168,7 +168,7 @@ def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool
     FILE is a trace of Perfetto, or the text or HTML of systrace or atrace, recorded with the category nnapi of atrace; or a file
     that run --systrace or ORTCONV_NNAPI_TRACE wrote. Each mark [NN_LA_PO] of the program starts a separate table.
     """
-    from ortconv.nnapi.systrace import read_trace
+    from ortconv.nnapi.tracing.systrace import read_trace
     from ortconv.report.timing import text as timing_text
     from ortconv.report.timing import timings
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import FEATURE_LEVEL, FEATURE_LEVELS_TEXT
+from ortconv.choices import FEATURE_LEVEL, FEATURE_LEVELS_TEXT, names_in
 from ortconv.cli import completion, printable
 from ortconv.cli import options as shared
 from ortconv.errors import UsageError
@@ -19,7 +19,7 @@ from ortconv.errors import UsageError
 if TYPE_CHECKING:
     from ortconv.ir.model import Model
     from ortconv.nnapi import Device
-    from ortconv.nnapi.timing import Trace
+    from ortconv.nnapi.tracing.timing import Trace
     from ortconv.runtime.backend import Backend
 
 FLAGS_TEXT = "fp16, nchw, cpu_disabled or cpu_only, comma separated"
@@ -45,7 +45,7 @@ OF_BACKEND = (
         help=f"The NNAPI feature level of the phone: {FEATURE_LEVELS_TEXT}.  [default: {FEATURE_LEVEL}]",
     ),
     _devices("devices", "For backend nnapi: a"),
-    click.option(
+    shared.written(
         "--nnapi-cache",
         type=shared.OUTPUT_FOLDER,
         help="For backend nnapi: the directory of the devices' compilation caches.",
@@ -59,7 +59,7 @@ def configured(backends: Sequence[str], flags: dict[str, Any], repeat: int = 1) 
 
     UsageError for flags of a backend that is not named.
     """
-    names = shared.names_in(",".join(backends))
+    names = names_in(",".join(backends))
     is_given = any(flags[key] for key in CHOICES)
     if is_given and "nnapi" not in names:
         raise UsageError("flags of NNAPI are given, but not the backend nnapi", hint="add --backend nnapi")
@@ -80,7 +80,7 @@ def _flags(text: str) -> str:
     """Flags of verbose messages, as in the system property debug.nn.vlog. ValueError for an unknown one."""
     if not text:
         return ""
-    from ortconv.nnapi.vlog import FLAGS
+    from ortconv.nnapi.tracing.vlog import FLAGS
 
     known = (*FLAGS, "all", "1")
     wrong = [word for word in re.split(r"[ ,:]+", text) if word and word not in known]
@@ -99,10 +99,8 @@ VLOG = click.option(
 
 OBSERVED = (
     shared.flag("--timing", help="For backend nnapi: show the time by layer and phase."),
-    click.option(
-        "--systrace",
-        type=shared.OUTPUT_FILE,
-        help="For backend nnapi: write its trace marks into this file, for ortconv nnapi trace.",
+    shared.written(
+        "--systrace", help="For backend nnapi: write its trace marks into this file, for ortconv nnapi trace."
     ),
     VLOG,
 )
@@ -111,14 +109,14 @@ OBSERVED = (
 @contextmanager
 def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trace | None]:
     """The observers that the options ask for: a log, and a trace. UsageError if nnapi is not among the backends."""
-    if not any(name.partition(":")[0] == "nnapi" for name in shared.names_in(",".join(backends))):
+    if not any(name.partition(":")[0] == "nnapi" for name in names_in(",".join(backends))):
         if flags["timing"] or flags["systrace"] or flags["vlog"]:
             raise UsageError("--timing, --systrace and --vlog are for the backend nnapi", hint="add --backend nnapi")
         yield None
         return
     from ortconv.files import write_text
     from ortconv.nnapi.operations import rows
-    from ortconv.nnapi.timing import mark, tracing
+    from ortconv.nnapi.tracing.timing import mark, tracing
 
     is_traced = flags["timing"] or flags["systrace"] is not None
     with messages(flags["vlog"]), tracing() if is_traced else nullcontext() as trace:
@@ -133,7 +131,7 @@ def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trac
 def messages(flags: str | None) -> Iterator[None]:
     """Print the runtime's messages to stderr in the format of Android's log: verbose ones of the flags, all warnings and errors."""
     from ortconv.nnapi.properties import override
-    from ortconv.nnapi.vlog import print_to
+    from ortconv.nnapi.tracing.vlog import print_to
 
     end = print_to(sys.stderr, verbose=bool(flags), printable=printable)
     try:

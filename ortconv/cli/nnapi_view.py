@@ -10,7 +10,7 @@ import click
 from ortconv.cli import printable
 from ortconv.cli.render import columns
 from ortconv.compare.benchmark import BenchmarkRow
-from ortconv.nnapi import timing
+from ortconv.nnapi.tracing import timing
 from ortconv.report.benchmark import BenchmarkComparison, accuracy, operations, title
 
 NOTHING = (

@@ -9,9 +9,10 @@ import click
 
 from ortconv.choices import BUILD_PLATFORMS
 from ortconv.cli import present, print_json
-from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, Number, add, flag, output
+from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, Number, add, flag, output, view
 from ortconv.cli.usage import Commands
-from ortconv.errors import FormatError, GateError, UsageError
+from ortconv.errors import GateError, UsageError
+from ortconv.wording import command_line
 
 if TYPE_CHECKING:
     from ortconv.ortformat.opconfig import RequiredOperators
@@ -87,11 +88,9 @@ def from_(folder: Path, output: Path | None, types: bool) -> None:
     help="An .ort file of the app; may be repeated. More types can then be left out.",
 )
 @JSON
-@flag("-q", "--quiet", help="Print only the command.")
+@view("-q", "--quiet", help="Print only the command.")
 def build_command(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool, **flags: Any) -> None:
     """Print the command that builds ONNX Runtime with only the operators of CONFIG, to be run in its source tree."""
-    import shlex
-
     from ortconv.models import load
     from ortconv.ortformat.reduced_build import reduced_build
 
@@ -99,23 +98,23 @@ def build_command(config: Path, models: tuple[Path, ...], as_json: bool, quiet: 
     if as_json:
         print_json(found.to_dict())
         return
-    between = " " if flags["platform"] == "windows" else " \\\n  "
-    click.echo(between.join([found.command[0], *_grouped(list(map(shlex.quote, found.command[1:])))]))
+    script, *words = found.command
+    between = " " if script.endswith(".bat") else " \\\n  "
+    click.echo(between.join([script, *map(command_line, _grouped(words))]))
     if not quiet:
         share = f"{found.kernels} of the {found.all_kernels} CPU kernels of onnxruntime {found.release} are kept"
         for note in (share, *found.notes):
             click.echo(f"note: {note}", err=True)
 
 
-def _grouped(words: list[str]) -> list[str]:
+def _grouped(words: list[str]) -> list[list[str]]:
     """Each flag with its values."""
-    lines: list[str] = []
+    groups: list[list[str]] = []
     for word in words:
         if word.startswith("-"):
-            lines.append(word)
-        else:
-            lines[-1] += f" {word}"
-    return lines
+            groups.append([])
+        groups[-1].append(word)
+    return groups
 
 
 def _needed(models: tuple[Path, ...], *, types: bool) -> RequiredOperators:
@@ -128,13 +127,9 @@ def _needed(models: tuple[Path, ...], *, types: bool) -> RequiredOperators:
 
 
 def _read(path: Path) -> RequiredOperators:
-    from ortconv.files import read_text
     from ortconv.ortformat.opconfig import RequiredOperators
 
-    try:
-        return RequiredOperators.parse(read_text(path, refusal=FormatError))
-    except FormatError as error:
-        raise error.at(file=path) from error
+    return RequiredOperators.read(path)
 
 
 def _write(config: RequiredOperators, output: Path | None) -> None:

@@ -21,7 +21,7 @@ from ortconv.watch import note_stage
 
 if TYPE_CHECKING:
     from ortconv.ir.tensor import Array
-    from ortconv.nnapi.timing import Summary, Trace
+    from ortconv.nnapi.tracing.timing import Summary, Trace
     from ortconv.runtime.session import Session
 
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     help="Also show and save this value inside the graph, or the results of the node with this name; may be repeated. Such a "
     "value is computed in a run of its own, node by node, so that the outputs do not change.",
 )
-@click.option("--save", type=shared.OUTPUT_FILE, help="Write the results as .npz.")
+@shared.written("--save", help="Write the results as .npz.")
 @click.option("--top", type=shared.COUNT, help="Show the N classes with the largest scores.")
 @click.option(
     "--check",
@@ -45,12 +45,8 @@ if TYPE_CHECKING:
     help="Expected outputs; exit with 4 if the results differ. An .npz by name, a test_data_set folder, or the file of a "
     "model's only output.",
 )
-@click.option(
-    "--rtol", type=click.FloatRange(0), metavar="X", default=1e-3, help="For --check: relative tolerance of floats."
-)
-@click.option(
-    "--atol", type=click.FloatRange(0), default=1e-5, metavar="X", help="For --check: absolute tolerance of floats."
-)
+@click.option("--rtol", type=shared.Real(0), default=1e-3, help="For --check: relative tolerance of floats.")
+@click.option("--atol", type=shared.Real(0), default=1e-5, help="For --check: absolute tolerance of floats.")
 @click.option(
     "--repeat",
     type=shared.COUNT,
@@ -58,11 +54,7 @@ if TYPE_CHECKING:
     help="Number of runs. Of several, the median and p90 of the times are shown; a first run before them does not count.",
 )
 @click.option("--threads", type=shared.COUNT, default=1, help="Threads of numpy's BLAS and of onnxruntime.")
-@click.option(
-    "--profile",
-    type=shared.OUTPUT_FILE,
-    help="Write the time of every step as a Chrome trace, and show the times by operator.",
-)
+@shared.written("--profile", help="Write the time of every step as a Chrome trace, and show the times by operator.")
 @shared.add(shared.BACKENDS, OF_BACKEND, OBSERVED)
 @shared.flag("--plan", "-v", "--verbose", help="Show which node runs on which backend, and why.")
 @shared.fail_on("run", "latency>20ms,memory>200MB")
@@ -81,7 +73,7 @@ def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | No
     conditions = parse_gates(flags["fail_on"], "run")
     document, results = _run(model, backends, custom_op_library, flags)
     if flags["save"] is not None:
-        from ortconv.compare.arrays import write_npz
+        from ortconv.arrays import write_npz
 
         write_npz(flags["save"], results)
     present(lambda: document, lambda: view(document))
@@ -259,14 +251,14 @@ def _first(
     if not wanted.draws and needed <= wanted.arrays.keys() <= known:
         feeds = dict(wanted.arrays)
         return feeds, run(feeds)
-    from ortconv.compare.candidates import accepted
+    from ortconv.inputs.candidates import accepted
 
     return accepted(session.model.graph, run, wanted.arrays, wanted.draws, seed)
 
 
 def _summary(session: Session, trace: Trace) -> Summary:
     """NNAPI's time by layer and phase. This closes the session, so that the release of its models counts."""
-    from ortconv.nnapi.timing import summary
+    from ortconv.nnapi.tracing.timing import summary
 
     session.close()
     return summary(trace)
@@ -282,7 +274,7 @@ def _profile(session: Session, feeds: Mapping[str, Any], target: Path) -> list[d
 
 
 def _differences(expected: Mapping[str, Any], results: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, str]:
-    from ortconv.compare.difference import beyond
+    from ortconv.compare.pairs import beyond
 
     found = {name: beyond(want, results[name], flags["rtol"], flags["atol"]) for name, want in expected.items()}
     return {name: text for name, text in found.items() if text is not None}
@@ -295,7 +287,7 @@ def _described(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _describe(value: Any) -> dict[str, Any]:
     import numpy as np
 
-    from ortconv.compare.difference import element_type
+    from ortconv.compare.pairs import element_type
 
     if value is None or isinstance(value, list):
         return {"type": "sequence" if isinstance(value, list) else "empty", "length": len(value or ())}

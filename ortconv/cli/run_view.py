@@ -67,7 +67,7 @@ def _profile(shares: Sequence[dict[str, Any]]) -> str:
 
 
 def _timing(summary: Mapping[str, Mapping[str, float | None]]) -> str:
-    from ortconv.nnapi.timing import table
+    from ortconv.nnapi.tracing.timing import table
 
     return table(summary)
 

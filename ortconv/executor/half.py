@@ -35,7 +35,7 @@ _WIDE = frozenset({
 """Operators that accept float32 in place of float16."""
 
 
-def in_float32(
+def widened(
     nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]
 ) -> tuple[list[Node], list[Value], list[Value]]:
     """Nodes that compute the same in float32, in a separate graph, and their inputs and outputs, with unchanged types.
@@ -77,7 +77,7 @@ class _Wide:
         if not _is_half(value):
             return self.own(value)
         if value not in self._wide:
-            self._wide[value] = self._cast(self.own(value), _widened(value.type), DType.FLOAT)
+            self._wide[value] = self._cast(self.own(value), _float32_type(value.type), DType.FLOAT)
         return self._wide[value]
 
     def add(self, node: Node) -> None:
@@ -87,7 +87,7 @@ class _Wide:
             return
         is_wide = _computes_in_float32(node)
         take = self._floats if is_wide else self.own
-        types = [None if v is None else _widened(v.type) if is_wide else v.type for v in node.outputs]
+        types = [None if v is None else _float32_type(v.type) if is_wide else v.type for v in node.outputs]
         attrs = self._attributes(node, {})
         for given, made in _added(self.graph, node, take, types, attrs):
             known = self._wide if is_wide and _is_half(given) else self._own
@@ -139,5 +139,5 @@ def _is_half(value: Value) -> bool:
     return value.dtype is DType.FLOAT16
 
 
-def _widened(type: ValueType | None) -> ValueType | None:
+def _float32_type(type: ValueType | None) -> ValueType | None:
     return replace(type, dtype=DType.FLOAT) if isinstance(type, TensorType) and type.dtype is DType.FLOAT16 else type

@@ -16,7 +16,7 @@ from ortconv.executor.fusion.group import Constant, Scope
 from ortconv.executor.fusion.int8_steps import is_of_weights
 from ortconv.executor.fusion.table import FLOAT, QUANTIZED, fuse
 from ortconv.executor.guard import SMALLER
-from ortconv.executor.half import in_float32
+from ortconv.executor.half import widened
 from ortconv.executor.kernels.evaluate import kernel_of
 from ortconv.executor.kernels.registry import Kernel
 from ortconv.executor.replay.recorder import ABSENT, Recording, Step
@@ -66,7 +66,7 @@ class Plan:
         watch: Watch | None = None,
     ) -> None:
         if not reference:
-            nodes, inputs, outputs = in_float32(nodes, inputs, outputs)
+            nodes, inputs, outputs = widened(nodes, inputs, outputs)
         # No step refers to the plan, so that its memory is freed as soon as the last reference to the plan goes.
         constants = Constants()
         bind = partial(_bind, constants, reference=reference, watch=watch)
@@ -114,7 +114,7 @@ class Plan:
         dead |= {slot for v, slot in zip(makes, outs, strict=True) if v is None or v not in last_use}
         # An itemgetter of one slot would not give a sequence.
         operands = itemgetter(*ins) if len(ins) > 1 else itemgetter(slice(*(ins[0], ins[0] + 1) if ins else (0, 0)))
-        return function, operands, outs, tuple(sorted(dead)), node
+        return Step(function, operands, outs, tuple(sorted(dead)), node)
 
     def _new_slot(self, initial: RuntimeValue = None) -> int:
         self._initial.append(initial)
@@ -126,30 +126,25 @@ class Plan:
             slot = self._slots[value] = self._new_slot(constant(value))
         return slot
 
-    def profile(self, inputs: Sequence[RuntimeValue]) -> tuple[list[RuntimeValue], list[TimedStep]]:
-        """The same as `run`, and the time of each step."""
-        events: list[TimedStep] = []
-        return self.run(inputs, events), events
-
     def _label(self, node: Node) -> str:
         """A label for the step of a node: the node, or the first and last node of a fused step."""
         nodes = self._together.get(node, (node,))
         return node.label if len(nodes) == 1 else f"{nodes[0].label} to {nodes[-1].label}"
 
     def _timed(self, step: Step, events: list[TimedStep]) -> Step:
-        function, node = step[0], step[-1]
+        function, node = step.function, step.node
         operators = "+".join(n.op for n in self._together.get(node, (node,)))
 
         def call(*operands: Any) -> Any:
             start = time.perf_counter()
             result = function(*operands)
             seconds = time.perf_counter() - start
-            results = as_tuple(result)[: len(step[2])]
+            results = as_tuple(result)[: len(step.outs)]
             shapes = tuple(getattr(r, "shape", None) for r in results)
             events.append(TimedStep(node.name or node.label, operators, "numpy", start, seconds, shapes))
             return result
 
-        return (call, *step[1:])
+        return step._replace(function=call)
 
     def run(self, inputs: Sequence[RuntimeValue], events: list[TimedStep] | None = None) -> list[RuntimeValue]:
         """The outputs for the inputs. Raises BackendError, with the node, if a kernel fails. The time of each step is added to
@@ -239,10 +234,10 @@ class Plan:
             return self._initial, self.steps
         initial, steps = self._initial.copy(), []
         for index, step in enumerate(self.steps):
-            results = [slots[i] for i in step[2]] if index in self._following else []
+            results = [slots[i] for i in step.outs] if index in self._following else []
             arrays = [r for r in results if isinstance(r, np.ndarray) and r.nbytes <= _LARGEST_REMEMBERED]
             if arrays and len(arrays) == len(results):
-                for slot, array in zip(step[2], arrays, strict=True):
+                for slot, array in zip(step.outs, arrays, strict=True):
                     array.setflags(write=False)
                     initial[slot] = array
             else:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 
-from ortconv.nnapi import vlog
 from ortconv.nnapi.compilation import Compilation
 from ortconv.nnapi.errors import bad_data, bad_state
 from ortconv.nnapi.execution import Execution
 from ortconv.nnapi.handle import Handle, api
+from ortconv.nnapi.tracing import vlog
 
 
 class Burst(Handle):

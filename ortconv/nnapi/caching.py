@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import Operand, Operation, Preference, Priority
 from ortconv.nnapi.device import Device
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.extension import Attributes
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import Lifetime, OperandType
+from ortconv.nnapi.tracing import vlog
 
 TOKEN_LENGTH = 32
 MODEL_FILE, DATA_FILE = "1", "2"

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ortconv.nnapi import vlog
 from ortconv.nnapi.answers import prepared_model
 from ortconv.nnapi.arguments import Nanoseconds
 from ortconv.nnapi.caching import TOKEN_LENGTH, CacheFiles, derived_token
@@ -23,7 +22,8 @@ from ortconv.nnapi.model import Model
 from ortconv.nnapi.partitioning import PLAN, PartitionSteps, best_devices, partition
 from ortconv.nnapi.plan import CompoundPlan, ExecutionPlan, SimplePlan, layer_of
 from ortconv.nnapi.properties import PartitioningMode, properties
-from ortconv.nnapi.timing import mark
+from ortconv.nnapi.tracing import vlog
+from ortconv.nnapi.tracing.timing import mark
 
 LEAST_ALIGNMENT = 16
 """In bytes: suits every device (kMinMemoryAlignment in Android's common/types/include/nnapi/Types.h)."""

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.executor.replay.work import ChangedError
-from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import Operation, ResultCode
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
 from ortconv.nnapi.extension import Attributes
@@ -20,6 +19,7 @@ from ortconv.nnapi.operand import Lifetime, OperandType, Tensor
 from ortconv.nnapi.operations.table import Dims
 from ortconv.nnapi.recording import PlainRun, ProgramRecording, Watch
 from ortconv.nnapi.running import Admit, OperandValue, agreed, rounded_to_half
+from ortconv.nnapi.tracing import vlog
 from ortconv.nnapi.validation import LARGEST
 
 KnownTypes = Mapping[int, OperandType | None]

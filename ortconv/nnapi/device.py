@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ortconv.nnapi import vlog
 from ortconv.nnapi.arguments import checked
 from ortconv.nnapi.codes import DeviceType, FeatureLevel, Operand, Operation, Preference, Priority, ResultCode
 from ortconv.nnapi.cpu import CpuProgram, RunLimits
@@ -20,6 +19,7 @@ from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.properties import properties
 from ortconv.nnapi.registry import Extension
 from ortconv.nnapi.running import OperandValue
+from ortconv.nnapi.tracing import vlog
 
 if TYPE_CHECKING:
     from ortconv.nnapi.caching import CacheFiles

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import ResultCode
 from ortconv.nnapi.errors import NnapiError
+from ortconv.nnapi.tracing import vlog
 
 if TYPE_CHECKING:
     from ortconv.nnapi.device import Device

@@ -13,7 +13,7 @@ from ortconv.nnapi.arguments import checked
 from ortconv.nnapi.codes import ResultCode
 from ortconv.nnapi.errors import NnapiError, bad_data
 from ortconv.nnapi.handle import Handle
-from ortconv.nnapi.timing import timed
+from ortconv.nnapi.tracing.timing import timed
 
 AS_DRIVERS_SAY = {
     ResultCode.UNEXPECTED_NULL: ResultCode.BAD_DATA,

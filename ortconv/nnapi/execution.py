@@ -12,7 +12,6 @@ from functools import partial
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi import vlog
 from ortconv.nnapi.arguments import Nanoseconds, Values, elements
 from ortconv.nnapi.codes import DurationCode, ResultCode
 from ortconv.nnapi.compilation import Compilation
@@ -26,7 +25,8 @@ from ortconv.nnapi.memory import DeviceMemory, ImageMemory, Memory
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.plan import FullFallbackError, Request
 from ortconv.nnapi.running import OperandValue
-from ortconv.nnapi.timing import mark
+from ortconv.nnapi.tracing import vlog
+from ortconv.nnapi.tracing.timing import mark
 from ortconv.nnapi.validation import compatible, refined
 
 DEFAULT_LOOP_TIMEOUT = 2_000_000_000  # ns

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import ClassVar, ParamSpec, Self, TypeVar
 
 from ortconv.nnapi.arguments import checked
-from ortconv.nnapi.timing import mark, ndk_name, timed
+from ortconv.nnapi.tracing.timing import mark, ndk_name, timed
 
 P = ParamSpec("P")
 R = TypeVar("R")

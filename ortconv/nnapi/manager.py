@@ -10,7 +10,6 @@ from weakref import WeakSet
 
 import numpy as np
 
-from ortconv.nnapi import vlog
 from ortconv.nnapi.arguments import checked, wrong
 from ortconv.nnapi.codes import DeviceType, FeatureLevel
 from ortconv.nnapi.device import MAX_CACHE_FILES, NEVER, REFERENCE, Capabilities, Device, ReferenceDevice
@@ -21,6 +20,7 @@ from ortconv.nnapi.model import Model
 from ortconv.nnapi.properties import properties
 from ortconv.nnapi.registry import Extension
 from ortconv.nnapi.slicing import supported_by
+from ortconv.nnapi.tracing import vlog
 
 _reference = ReferenceDevice()
 _drivers: ContextVar[list[Device] | None] = ContextVar("drivers", default=None)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi import vlog
 from ortconv.nnapi.arguments import checked
 from ortconv.nnapi.codes import ResultCode
 from ortconv.nnapi.driver_guard import driver
@@ -18,6 +17,7 @@ from ortconv.nnapi.errors import NnapiError, bad_data, bad_state, op_failed
 from ortconv.nnapi.handle import Handle, api
 from ortconv.nnapi.hardware_buffer import CPU_READ_MASK, HardwareBuffer
 from ortconv.nnapi.operand import OperandType
+from ortconv.nnapi.tracing import vlog
 from ortconv.nnapi.validation import LARGEST, compatible
 
 if TYPE_CHECKING:

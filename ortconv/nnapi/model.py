@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi import extension, vlog
+from ortconv.nnapi import extension
 from ortconv.nnapi.arguments import Values, elements
 from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
 from ortconv.nnapi.errors import bad_data, bad_state
@@ -16,6 +16,7 @@ from ortconv.nnapi.operand import ChannelQuant, Lifetime, OperandType, single
 from ortconv.nnapi.operations import row_of
 from ortconv.nnapi.operations.table import OperationUse
 from ortconv.nnapi.properties import properties
+from ortconv.nnapi.tracing import vlog
 from ortconv.nnapi.validation import (
     as_elements,
     check_channel_quant,

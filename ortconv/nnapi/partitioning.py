@@ -9,13 +9,13 @@ from functools import partial
 from itertools import chain
 from weakref import WeakSet
 
-from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import FeatureLevel, Operation, Preference
 from ortconv.nnapi.device import NEVER, NO_WORK, Device, PreparedModel
 from ortconv.nnapi.errors import bad_data, op_failed
 from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import Lifetime
 from ortconv.nnapi.slicing import ModelPart, needs_runtime, supported_by
+from ortconv.nnapi.tracing import vlog
 from ortconv.nnapi.validation import dependencies
 
 PLAN = "ExecutionPlan"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ortconv.nnapi import answers, vlog
+from ortconv.nnapi import answers
 from ortconv.nnapi.codes import MISSED_DEADLINE
 from ortconv.nnapi.cpu import CpuProgram, RunLimits, check_loop, truth
 from ortconv.nnapi.device import Device, PreparedModel, Timing
@@ -20,7 +20,8 @@ from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import CONSTANT, Lifetime, Tensor
 from ortconv.nnapi.partitioning import IfStep, ModelStep, PartitionSteps, SourceOperand, WhileStep, described
 from ortconv.nnapi.running import OperandValue
-from ortconv.nnapi.timing import mark
+from ortconv.nnapi.tracing import vlog
+from ortconv.nnapi.tracing.timing import mark
 
 _log = functools.partial(vlog.message, vlog.EXECUTION)
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.device import Device
 from ortconv.nnapi.driver_guard import driver
 from ortconv.nnapi.errors import NnapiError
 from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import CONSTANT, Lifetime
+from ortconv.nnapi.tracing import vlog
 from ortconv.nnapi.validation import operation_level
 
 

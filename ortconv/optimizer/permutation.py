@@ -24,17 +24,17 @@ def compose(first: Perm, second: Perm) -> Perm:
     return tuple(first[axis] for axis in second)
 
 
-def to_first(rank: int) -> Perm:
+def channels_to_first(rank: int) -> Perm:
     """The permutation that moves the channels from the end to axis 1."""
     return (0, rank - 1, *range(1, rank - 1))
 
 
-def to_last(rank: int) -> Perm:
+def channels_to_last(rank: int) -> Perm:
     """The permutation that moves the channels from axis 1 to the end."""
     return (0, *range(2, rank), 1)
 
 
-def permuted(type: ValueType | None, perm: Perm) -> ValueType | None:
+def permuted_type(type: ValueType | None, perm: Perm) -> ValueType | None:
     """The type of a value after Transpose<perm>."""
     if not isinstance(type, TensorType) or type.shape is None or len(type.shape) != len(perm):
         return type
@@ -50,3 +50,9 @@ def transpose_perm(node: Node | None) -> Perm | None:
         return tuple(node.attr("perm", Ints()))
     rank = node.out.rank if x is None or x.rank is None else x.rank
     return None if rank is None else tuple(reversed(range(rank)))
+
+
+def source_with_channels_last(value: Value) -> Value | None:
+    """The input of the Transpose that moved a value's channels to axis 1; None if there is no such Transpose."""
+    node = value.producer
+    return node.inputs[0] if node is not None and transpose_perm(node) == channels_to_first(value.rank or 0) else None

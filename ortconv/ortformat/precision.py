@@ -76,11 +76,11 @@ def _read_wide(graph: Graph, node: Node, wide: dict[Value, Value]) -> None:
     for slot, value in enumerate(node.inputs):
         if value is not None and value.dtype is DType.FLOAT16:
             if value not in wide:
-                wide[value] = _unrounded(value) or _in_float32(graph, value, node)
+                wide[value] = _unrounded(value) or _as_float32(graph, value, node)
             graph.set_input(node, slot, wide[value])
 
 
-def _in_float32(graph: Graph, value: Value, node: Node) -> Value:
+def _as_float32(graph: Graph, value: Value, node: Node) -> Value:
     """A float16 value as float32: a Cast before the node, or a wide constant if the node needs a constant."""
     const = value.constant
     if node.op in PACKS_CONSTANTS and isinstance(const, Tensor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -63,7 +64,7 @@ def reduced_build(
     value has. Raises UsageError for a provider that the platform does not have.
     """
     _check(platform, use_nnapi, use_coreml)
-    script = r".\build.bat" if platform == "windows" else "./build.sh"
+    script = r".\build.bat" if platform == "windows" or os.name == "nt" else "./build.sh"
     domains = {domain for domain, _, _ in required.versions()}
     extended = use_nnapi or use_coreml or any(model.saved for model in models)
     custom = sorted(domains.difference(OWN_DOMAINS))

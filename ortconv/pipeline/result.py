@@ -17,11 +17,11 @@ from ortconv.report.gates import release_number
 from ortconv.watch import note_stage
 
 if TYPE_CHECKING:
-    from ortconv.compare.validate import Validation
     from ortconv.ir.graph import Node
     from ortconv.partition import Objection, Partitioning
     from ortconv.pipeline.float16 import Float16
     from ortconv.pipeline.stages import Optimized
+    from ortconv.validation.validate import Validation
 
 SHOWN_FOLDS = 3
 

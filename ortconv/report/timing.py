@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ortconv.documents import Document
-from ortconv.nnapi.systrace import PhoneTrace, Run
-from ortconv.nnapi.timing import Trace, executions, per_execution, summary, table
+from ortconv.nnapi.tracing.systrace import PhoneTrace, Run
+from ortconv.nnapi.tracing.timing import Trace, executions, per_execution, summary, table
 
 Times = dict[str, dict[str, float | None]]
 

@@ -22,9 +22,9 @@ from test_nnapi_models import MODELS, SHARED, converted, made
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
 from ortconv.backends.nnapi.lower import Lowered
 from ortconv.nnapi import Operation
-from ortconv.nnapi.arithmetic import quantize_multiplier
 from ortconv.nnapi.cpu import CpuProgram
 from ortconv.nnapi.operand import Tensor
+from ortconv.nnapi.operations.arithmetic import quantize_multiplier
 from ortconv.nnapi.running import run_operation
 from ortconv.runtime.session import Session
 

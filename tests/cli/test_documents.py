@@ -15,7 +15,7 @@ import ortconv
 from ortconv.checking.check import check
 from ortconv.cli import main
 from ortconv.exporting.export import Export
-from ortconv.nnapi import timing
+from ortconv.nnapi.tracing import timing
 from tests.conformance_records import write_records
 from tests.conftest import ROOT, SAMPLES
 from tests.json_schema import faults

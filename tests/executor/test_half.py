@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from ortconv.executor.half import in_float32
+from ortconv.executor.half import widened
 from ortconv.executor.kernels.registry import lookup
 from ortconv.ir.types import DType
 from ortconv.onnxio.load import from_proto
@@ -70,13 +70,13 @@ def test_what_is_beyond_float16_between_nodes_stays_finite_as_in_onnxruntime(tex
 def test_nodes_without_float16_stay():
     text = "(float[2] x) => (float[2] z) <float[2] k = {1, 2}> { z = Mul(x, k) }"
     graph = from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')).graph
-    assert in_float32(list(graph), graph.inputs, graph.outputs) == (list(graph), graph.inputs, graph.outputs)
+    assert widened(list(graph), graph.inputs, graph.outputs) == (list(graph), graph.inputs, graph.outputs)
 
 
 def test_the_graph_of_the_model_is_left_alone():
     graph = model(GRAPHS["convolutions"]).graph
     uses = {v: list(v.uses) for n in graph for v in (*n.inputs, *n.outputs) if v is not None}
-    nodes, inputs, outputs = in_float32(list(graph), graph.inputs, graph.outputs)
+    nodes, inputs, outputs = widened(list(graph), graph.inputs, graph.outputs)
     assert {v: list(v.uses) for v in uses} == uses
     assert [v.type for v in inputs + outputs] == [v.type for v in (*graph.inputs, *graph.outputs)]
     assert not {v.dtype for n in nodes if n.op != "Cast" for v in n.outputs} & {graph.inputs[0].dtype}
@@ -118,7 +118,7 @@ def test_nodes_with_subgraphs_stay_among_the_others(condition):
     proto = onnx.parser.parse_model(SUBGRAPHS)
     proto.graph.initializer.append(numpy_helper.from_array(RNG.uniform(0.5, 1, 40).astype(np.float16), "k"))
     m = from_proto(proto)
-    nodes, *_ = in_float32(list(m.graph), m.graph.inputs, m.graph.outputs)
+    nodes, *_ = widened(list(m.graph), m.graph.inputs, m.graph.outputs)
     assert [n.inputs[0].dtype for n in nodes if n.op == "Exp"] == [DType.FLOAT]
     uses = {v: list(v.uses) for n in m.graph.walk() for v in (*n.inputs, *n.outputs) if v is not None}
     plan, reference = Session(m), Session(m, ["numpy:reference"])

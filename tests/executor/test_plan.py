@@ -85,7 +85,7 @@ def test_weights_are_held_once(tmp_path, shift):
 def test_memory_is_free_as_soon_as_the_session_goes(tmp_path):
     session = _session(tmp_path / "m.onnx", CONVOLUTION, w=f32(1024, 256, 1, 1), m=f32(1024, 64))
     session.run(None, {"x": f32(1, 256, 8, 8)})
-    program = weakref.ref(session._main.programs[0][0].steps[0][0])
+    program = weakref.ref(session._main.programs[0][0].steps[0].function)
     gc.disable()
     try:
         del session

@@ -52,7 +52,7 @@ def test_constants_are_computed_once(tmp_path):
     }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     session = Session(tmp_path / "m.onnx")
-    assert [node.op for *_, node in session._main.programs[0][0].steps] == ["Add"]
+    assert [step.node.op for step in session._main.programs[0][0].steps] == ["Add"]
 
 
 def test_a_constant_step_that_fails_fails_in_the_run(tmp_path):

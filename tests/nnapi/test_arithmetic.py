@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ortconv.nnapi import Operand, OperandType
-from ortconv.nnapi.arithmetic import (
+from ortconv.nnapi.operations.arithmetic import (
     activation_limits,
     high_mul,
     multiply,

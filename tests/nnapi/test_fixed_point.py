@@ -8,7 +8,7 @@ from nnapi_calls import Q, S, compute, quantized
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import NnapiError, Operand, OperandType, Operation
-from ortconv.nnapi.fixed_point import LONG, SHORT, FixedPoint, inverse_root
+from ortconv.nnapi.operations.fixed_point import LONG, SHORT, FixedPoint, inverse_root
 from tests.batches import batched
 
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ from nnapi_calls import compute, level_of
 from nnapi_models import tensor
 
 from ortconv.nnapi import NnapiError, Operand, OperandType, Operation, ResultCode
-from ortconv.nnapi.fingerprint import fingerprint64
+from ortconv.nnapi.operations.fingerprint import fingerprint64
 
 FINGERPRINTS = {  # published values of FarmHash's Fingerprint64
     "": 0x9AE16A3B2F90404F,

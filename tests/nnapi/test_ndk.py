@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from ortconv.errors import UsageError
-from ortconv.nnapi import NnapiError, timing
+from ortconv.nnapi import NnapiError
 from ortconv.nnapi.ndk import library, pointers
 from ortconv.nnapi.ndk.functions import by_name
 from ortconv.nnapi.ndk.headers import headers
 from ortconv.nnapi.ndk.signature import Signature
+from ortconv.nnapi.tracing import timing
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "examples" / "ndk"
 EXPECTED = {

@@ -12,9 +12,9 @@ from test_systrace import CASES
 
 from ortconv.cli import main
 from ortconv.errors import FormatError, UsageError
-from ortconv.nnapi.perfetto import is_perfetto
-from ortconv.nnapi.systrace import read_trace
-from ortconv.nnapi.timing import totals
+from ortconv.nnapi.tracing.perfetto import is_perfetto
+from ortconv.nnapi.tracing.systrace import read_trace
+from ortconv.nnapi.tracing.timing import totals
 
 
 def number(value: int) -> bytes:

@@ -14,12 +14,13 @@ from nnapi_models import Builder, compiled, counting_to, run, tensor
 
 from ortconv import nnapi
 from ortconv.ir.tensor import Array
-from ortconv.nnapi import Operand, OperandType, Operation, ResultCode, vlog
+from ortconv.nnapi import Operand, OperandType, Operation, ResultCode
 from ortconv.nnapi.cpu import CpuProgram, RunLimits
 from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import Tensor
 from ortconv.nnapi.operations import row_of, rows
 from ortconv.nnapi.running import is_recordable
+from ortconv.nnapi.tracing import vlog
 
 Op = Operation
 Given = OperandType | Array | bool | int | float

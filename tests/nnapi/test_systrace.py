@@ -9,9 +9,10 @@ import pytest
 from nnapi_models import chain, compiled, run
 
 from ortconv.errors import UsageError
-from ortconv.nnapi import Operation, timing
-from ortconv.nnapi.systrace import PhoneTrace, read_trace
-from ortconv.nnapi.timing import executions, per_execution, summary, totals
+from ortconv.nnapi import Operation
+from ortconv.nnapi.tracing import timing
+from ortconv.nnapi.tracing.systrace import PhoneTrace, read_trace
+from ortconv.nnapi.tracing.timing import executions, per_execution, summary, totals
 
 HEAD = "<script>\n# tracer: nop\n#           TASK-PID    TGID   CPU#  ||||    TIMESTAMP  FUNCTION\n"
 CREATE, COMPUTE = "[NN_LR_PE]ANeuralNetworksExecution_create", "[NN_LR_PE]ANeuralNetworksExecution_compute"

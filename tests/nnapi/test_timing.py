@@ -10,10 +10,11 @@ import pytest
 from nnapi_models import chain, compiled, run
 
 from ortconv import nnapi
-from ortconv.nnapi import Operation, timing
+from ortconv.nnapi import Operation
 from ortconv.nnapi.memory import PROT_READ
 from ortconv.nnapi.simulated import SimulatedDevice
-from ortconv.nnapi.timing import Span, Trace, ndk_name, summary, table, totals
+from ortconv.nnapi.tracing import timing
+from ortconv.nnapi.tracing.timing import Span, Trace, ndk_name, summary, table, totals
 
 X = np.arange(4, dtype=np.float32)
 

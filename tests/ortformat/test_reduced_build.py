@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -93,3 +94,16 @@ def test_the_command_is_one_for_a_shell(tmp_path: Path, capsys: pytest.CaptureFi
     assert ran.stdout.splitlines() == document["command"][1:]
     assert f"--include_ops_by_config={config}" in document["command"]
     assert f"note: {document['kernels']} of the {document['all_kernels']} CPU kernels" in shown.err
+
+
+def test_the_command_is_one_for_windows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "my ops.config"
+    config.write_text(PLAIN)
+    for module in ("wording", "ortformat.reduced_build"):
+        monkeypatch.setattr(f"ortconv.{module}.os", SimpleNamespace(name="nt"))
+    assert main(["ops", "build-command", str(config), "--platform", "android"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(r".\build.bat --config=MinSizeRel ")
+    assert f'"--include_ops_by_config={config}"' in line

@@ -28,7 +28,7 @@ from ortconv.nnapi.event import as_reported
 from ortconv.nnapi.model import ModelOperation
 from ortconv.nnapi.properties import override
 from ortconv.nnapi.simulated import SimulatedDevice
-from ortconv.nnapi.timing import mark
+from ortconv.nnapi.tracing.timing import mark
 from ortconv.partition import Target
 from ortconv.partition.policy import DEFAULT_STOP_OPS
 from ortconv.runtime.backend import Claim, Program, Region

@@ -9,7 +9,7 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import Model
 from ortconv.nnapi.model import ModelOperation
-from ortconv.nnapi.timing import mark
+from ortconv.nnapi.tracing.timing import mark
 from ortconv.partition import Target, partition
 from ortconv.partition.partitioner import is_trivial, nodes_of
 from ortconv.partition.regions import group_by_wave

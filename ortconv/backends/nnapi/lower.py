@@ -19,7 +19,7 @@ from ortconv.nnapi.model import ModelOperation
 from ortconv.nnapi.operations import row_of
 from ortconv.nnapi.properties import properties
 from ortconv.nnapi.running import NCHW
-from ortconv.nnapi.timing import mark
+from ortconv.nnapi.tracing.timing import mark
 from ortconv.nnapi.validation import operation_level
 from ortconv.partition.nnapi.checks import is_quantized, parameters
 from ortconv.runtime.backend import Region

@@ -9,12 +9,13 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from math import prod
 from operator import attrgetter, itemgetter
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,10 +24,33 @@ from ortconv.ir.graph import Node
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.tensor import Array
 
-Step = tuple[Function, Callable[[list[Any]], Sequence[Any]], tuple[int, ...], tuple[int, ...], Node]
-"""Function, getter of its operands from the slots, slots that it fills, slots that are not read after it, and the node
-for messages.
-"""
+
+class Step(NamedTuple):
+    """A step of a plan."""
+
+    function: Function
+    operands: Callable[[list[Any]], Sequence[Any]]
+    """Gets the operands of the function from the slots."""
+    outs: tuple[int, ...]
+    """The slots that it fills."""
+    dead: tuple[int, ...]
+    """The slots that are not read after it."""
+    node: Node
+    """For messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """The function of a recorded step, without operands: its calls again, with the result in its place."""
+
+    calls: Sequence[Call]
+    result: Any = None
+
+    def __call__(self) -> Any:
+        for function, args in self.calls:
+            function(*args)
+        return self.result
+
 
 ABSENT = 0
 """The slot that always holds None; absent inputs read it."""
@@ -250,18 +274,16 @@ class Recording:
     def _append_calls(self, step: Step, result: Any, calls: list[Call]) -> tuple[Any, ...]:
         """Make later runs perform these calls instead of a step. Return its results."""
         if calls:
-            *_, outs, dead, node = step
-            self.steps.append((partial(_again, calls, result), _no_operands, outs, dead, node))
+            self.steps.append(step._replace(function=_Again(calls, result), operands=_no_operands))
         return as_tuple(result)
 
     def _append_step(self, step: Step, values: Sequence[Any], may_stay: bool) -> tuple[tuple[Any, ...], bool]:
         """Make later runs call a step again. Return its results, and True if they are copied to memory that stays in place."""
-        function, operands, outs, dead, node = step
-        results = as_tuple(function(*values))[: len(outs)]
+        results = as_tuple(step.function(*values))[: len(step.outs)]
         stay = may_stay and _can_be_copied(results)
         if stay:
             results = tuple([self._recorder.copy(r) for r in results])
-            step = (partial(_copied, function, results), operands, outs, dead, node)
+            step = step._replace(function=partial(_copied, step.function, results))
         self.steps.append(step)
         return results, stay
 
@@ -280,12 +302,13 @@ _no_operands = itemgetter(slice(0, 0))
 def _joined(steps: Sequence[Step]) -> list[Step]:
     """Join consecutive recorded steps, whose results have their slots already, into one."""
     joined: list[Step] = []
-    for recorded, group in groupby(steps, lambda step: step[1] is _no_operands):
+    for _, group in groupby(steps, lambda step: isinstance(step.function, _Again)):
         several = list(group)
+        recorded = [step.function for step in several if isinstance(step.function, _Again)]
         if recorded:
-            calls = [call for step in several for call in step[0].args[0]]  # type: ignore[attr-defined]
-            dead = tuple([slot for *_, slots, _ in several for slot in slots])
-            several = [(partial(_again, calls, None), _no_operands, (), dead, several[-1][-1])]
+            again = _Again([call for one in recorded for call in one.calls])
+            dead = tuple([slot for step in several for slot in step.dead])
+            several = [Step(again, _no_operands, (), dead, several[-1].node)]
         joined += several
     return joined
 
@@ -328,12 +351,6 @@ def _recorded(
 def _can_be_copied(results: Sequence[Any], most: int = _LARGEST_COPIED) -> bool:
     arrays = [r for r in results if isinstance(r, np.ndarray) and not r.dtype.hasobject]
     return len(arrays) == len(results) and sum(r.nbytes for r in arrays) <= most
-
-
-def _again(calls: Sequence[Call], result: Any) -> Any:
-    for function, args in calls:
-        function(*args)
-    return result
 
 
 def _copied(function: Function, targets: tuple[Array, ...], *operands: Any) -> tuple[Array, ...]:

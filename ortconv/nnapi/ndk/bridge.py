@@ -21,11 +21,12 @@ from typing import Any
 
 from ortconv.choices import feature_level_of, natural
 from ortconv.errors import OrtconvError, UsageError
-from ortconv.nnapi import manager, timing, vlog
+from ortconv.nnapi import manager
 from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.loading import load_device
 from ortconv.nnapi.ndk.functions import by_name
 from ortconv.nnapi.properties import PartitioningMode, establish
+from ortconv.nnapi.tracing import timing, vlog
 
 SETTINGS = "ORTCONV_NNAPI_"
 

@@ -6,7 +6,6 @@ import errno
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ortconv.nnapi import vlog
 from ortconv.nnapi.burst import Burst
 from ortconv.nnapi.caching import TOKEN_LENGTH
 from ortconv.nnapi.codes import ResultCode
@@ -21,6 +20,7 @@ from ortconv.nnapi.memory import Memory, MemoryDesc
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.ndk import handles, pointers
 from ortconv.nnapi.ndk.signature import Signature
+from ortconv.nnapi.tracing import vlog
 
 KINDS: dict[str, type] = {
     "ANeuralNetworksModel": Model,

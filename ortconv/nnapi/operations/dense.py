@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import activate, exact_float, product_scale, requantize
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import Tensor
+from ortconv.nnapi.operations.arithmetic import activate, exact_float, product_scale, requantize
 from ortconv.nnapi.operations.checks import rank, same_rank
 from ortconv.nnapi.operations.convolution import bias_scale, fine_output
 from ortconv.nnapi.operations.shapes import broadcast, elementwise

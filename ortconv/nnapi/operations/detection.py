@@ -7,11 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import quantize
-from ortconv.nnapi.boxes import ScoreKernel, hard_nms, require_indices, require_ordered, soft_nms, transformed
 from ortconv.nnapi.codes import Operand
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType
+from ortconv.nnapi.operations.arithmetic import quantize
+from ortconv.nnapi.operations.boxes import (
+    ScoreKernel,
+    hard_nms,
+    require_indices,
+    require_ordered,
+    soft_nms,
+    transformed,
+)
 from ortconv.nnapi.operations.checks import BOX_SCALE, box_quantization, rank
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import activate, by_table, product_scale, requantize, round_half_away, scale_by
 from ortconv.nnapi.codes import FuseCode, Operand
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.operations.arithmetic import activate, by_table, product_scale, requantize, round_half_away, scale_by
 from ortconv.nnapi.operations.checks import rank_at_most
 from ortconv.nnapi.operations.shapes import broadcast_ab, elementwise, in_quantization
 from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation

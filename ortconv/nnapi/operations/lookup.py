@@ -9,8 +9,8 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.fingerprint import fingerprint64
 from ortconv.nnapi.operations.checks import output_quantization, same_quantization
+from ortconv.nnapi.operations.fingerprint import fingerprint64
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import multiply, scale_by, shift_right
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.fixed_point import SHORT, inverse_root
+from ortconv.nnapi.operations.arithmetic import multiply, scale_by, shift_right
 from ortconv.nnapi.operations.checks import rank
+from ortconv.nnapi.operations.fixed_point import SHORT, inverse_root
 from ortconv.nnapi.operations.lstm import GATES, sizes
 from ortconv.nnapi.operations.shapes import fits
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation

@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import round_half_away
 from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.operations.arithmetic import round_half_away
 from ortconv.nnapi.operations.checks import KEPT, SMALL, advised, dims_are, rank_at_most, same_quantization, same_rank
 from ortconv.nnapi.operations.shapes import axes_of, axis_of, in_quantization, integers
 from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation

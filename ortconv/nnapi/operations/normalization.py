@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import multiply, shift_right
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.fixed_point import LONG, inverse_root, rescaled
+from ortconv.nnapi.operations.arithmetic import multiply, shift_right
 from ortconv.nnapi.operations.checks import SMALL, output_quantization, rank, rank_needs
+from ortconv.nnapi.operations.fixed_point import LONG, inverse_root, rescaled
 from ortconv.nnapi.operations.shapes import axis_of, like_x
 from ortconv.nnapi.operations.table import OperationCall, operation
 

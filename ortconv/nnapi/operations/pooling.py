@@ -12,7 +12,7 @@ from ortconv.executor.algorithms.sliding_window import Window, channels_first, t
 from ortconv.executor.replay.numerics import clip_to
 from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import activate, activation_limits
+from ortconv.nnapi.operations.arithmetic import activate, activation_limits
 from ortconv.nnapi.operations.checks import KEPT, rank
 from ortconv.nnapi.operations.shapes import Pads, image_only, paddings, windows_dims
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation

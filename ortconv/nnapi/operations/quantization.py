@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import quantize
 from ortconv.nnapi.codes import FeatureLevel, Operand
+from ortconv.nnapi.operations.arithmetic import quantize
 from ortconv.nnapi.operations.checks import SMALL
 from ortconv.nnapi.operations.shapes import like_x
 from ortconv.nnapi.operations.table import KINDS, Findings, OperationCall, operation

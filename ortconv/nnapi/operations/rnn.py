@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import activate
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import Tensor
+from ortconv.nnapi.operations.arithmetic import activate
 from ortconv.nnapi.operations.checks import rank
 from ortconv.nnapi.operations.shapes import fits
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation

@@ -10,11 +10,18 @@ import numpy as np
 from ortconv.executor.replay.numerics import clip_to, f32
 from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import activate, activation_limits, by_table, quantize, quantize_multiplier, shift_right
 from ortconv.nnapi.codes import FuseCode
-from ortconv.nnapi.fixed_point import LONG, SHORT, rescaled
 from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.operations.arithmetic import (
+    activate,
+    activation_limits,
+    by_table,
+    quantize,
+    quantize_multiplier,
+    shift_right,
+)
 from ortconv.nnapi.operations.checks import KEPT, SMALL, output_quantization
+from ortconv.nnapi.operations.fixed_point import LONG, SHORT, rescaled
 from ortconv.nnapi.operations.shapes import elementwise, like_x
 from ortconv.nnapi.operations.table import OperationCall, operation
 

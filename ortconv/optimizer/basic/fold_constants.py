@@ -13,13 +13,12 @@ import numpy as np
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.kernels import has_kernel
+from ortconv.ir.operands import scalar
 from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.schema import is_deterministic
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.shapes import static_elements
 
 
@@ -63,8 +62,6 @@ def _folded(node: Node, context: Context, exact: Exact) -> list[Value] | None:
 Exact = dict[Tensor, Array]
 """Constants in float16 that were computed in float32, and their elements before they were rounded."""
 
-FOLD_CONSTANTS = FunctionPass("ConstantFolding", fold)
-
 
 def _update_types(node: Node) -> bool:
     from ortconv.onnxio.infer import update_types
@@ -107,7 +104,7 @@ def _evaluate(node: Node, context: Context, exact: Exact) -> list[Tensor | None]
 
     widened = DType.FLOAT16 in {v.dtype for v in node.present_outputs} and not has_kernel(node)
     try:
-        found = _in_float32(node, exact) if widened else evaluate(node)
+        found = _evaluated_in_float32(node, exact) if widened else evaluate(node)
         tensors = [None if v is None else _tensor(result, v.dtype) for v, result in zip(node.outputs, found)]
     except (OrtconvError, ArithmeticError, ValueError, TypeError, IndexError, MemoryError):
         return None
@@ -117,7 +114,7 @@ def _evaluate(node: Node, context: Context, exact: Exact) -> list[Tensor | None]
     return tensors if _fits(node, sum(t.nbytes for t in read), context) else None
 
 
-def _in_float32(node: Node, exact: Exact) -> tuple[Array, ...]:
+def _evaluated_in_float32(node: Node, exact: Exact) -> tuple[Array, ...]:
     """The outputs of a node that onnxruntime computes in float32, between Casts. It does not round between two such nodes."""
     from ortconv.executor.kernels.evaluate import evaluated
 
@@ -178,7 +175,7 @@ def _fits(node: Node, size: int | None, context: Context) -> bool:
     """
     if size is None:
         return not traits(node).has(Trait.GROWS)
-    return context.grown + size - _freed_by(node) <= context.fold_limit
+    return context.grown + size - _freed_by(node) <= context.settings.fold_limit
 
 
 def _freed_by(node: Node) -> int:

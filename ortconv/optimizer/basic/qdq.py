@@ -5,26 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operands import only_reader
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import only_reader, wide
-from ortconv.optimizer.engine import Context, New, Replacement, constant, rule
-from ortconv.optimizer.insertion import insert_node
-from ortconv.optimizer.passes import FunctionPass, RulePass
+from ortconv.optimizer.conditions import wide
+from ortconv.optimizer.engine import Context, New, Replacement, constant, insert_node, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.quantizers import (
-    DOMAINS,
-    INTEGERS,
-    LIMITS,
-    OPS,
-    QUANTIZERS,
-    Quantized,
-    is_quantizer,
-    quantized,
-    zero_points,
-)
+from ortconv.optimizer.quantizers import DOMAINS, INTEGERS, LIMITS, OPS, Quantized, is_quantizer, quantized, zero_points
 
 PER_AXIS = 13
 """The operator set from which a quantizer may have one scale for each slice along an axis."""
@@ -297,7 +286,4 @@ def transpose_weight(m: Match) -> Replacement:
     return New("DequantizeLinear", [moved, *dq.inputs[1:]], attrs, domain=dq.domain)
 
 
-DOUBLE_PAIRS = RulePass("DoubleQDQPairsRemover", drop_dequantize_quantize, drop_wider_pair, drop_wider_quantization)
-PROPAGATION = FunctionPass("QDQPropagation", propagate, operators=QUANTIZERS)
-UNIQUE_DQ = FunctionPass("EnsureUniqueDQForNodeUnit", give_each_reader_its_own, operators=QUANTIZERS)
-PASSES = (DOUBLE_PAIRS, PROPAGATION, UNIQUE_DQ, RulePass("TransposedWeights", transpose_weight))
+DOUBLE_PAIRS = drop_dequantize_quantize + drop_wider_pair + drop_wider_quantization

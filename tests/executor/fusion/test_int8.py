@@ -312,7 +312,7 @@ def test_inner_codes_stay_wide(tmp_path):
     x = next(examples())
     results = []
     steps = [
-        (lambda *a, f=step[0]: results.append(f(*a)) or results[-1], *step[1:])
+        step._replace(function=lambda *a, f=step.function: results.append(f(*a)) or results[-1])
         for step in session._main.programs[0][0].steps
     ]
     session._main.programs[0][0].steps[:] = steps

@@ -142,7 +142,7 @@ def test_runs_do_not_touch_each_other(net):
     (recording,) = _plan(session)._recordings.values()
     # Split and Identity only tell where their results lie.
     assert len(recording.steps) == 5
-    assert not [node.op for _, operands, *_, node in recording.steps if operands(range(99))]
+    assert not [step.node.op for step in recording.steps if step.operands(range(99))]
 
 
 def test_shapes_have_their_own_recordings_until_there_are_many(net):

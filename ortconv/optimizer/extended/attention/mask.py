@@ -8,15 +8,17 @@ import numpy as np
 
 from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.operands import ints, producer_of, source_of
+from ortconv.ir.slices import AxisSlice, axis_slices
+from ortconv.ir.symbols import PLUS, stretches_to, times
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS, ints, producer_of, source_of
+from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS
 from ortconv.optimizer.extended.attention.biased import Biased, condition_of, masked_keys
 from ortconv.optimizer.extended.attention.heads import Heads, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
 from ortconv.optimizer.insertion import insert, integers, with_list
-from ortconv.optimizer.shapes import AxisSlice, Element, axis_slices, dim_of, elements
-from ortconv.optimizer.symbols import PLUS, stretches_to, times
+from ortconv.optimizer.shapes import Element, dim_of, elements
 
 
 class PaddingMask(NamedTuple):
@@ -47,6 +49,7 @@ class Masks:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.made: dict[tuple[object, ...], Value] = {}
+        """By the kind of mask and what it is made of."""
         self.expanded: dict[Value, list[tuple[Value, set[Element], set[Element]]]] = {}
         self.extents: dict[tuple[Value, int], Value] = {}
 
@@ -87,19 +90,20 @@ class Masks:
 
     def _as_numbers(self, keys: Value, inverted: bool, before: Node) -> Value:
         """A condition as 0 and 1."""
-        if (keys, inverted) not in self.made:
+        name = ("numbers", keys, inverted)
+        if name not in self.made:
             shape = keys.shape
             kept = insert("Not", [keys], TensorType(DType.BOOL, shape), before) if inverted else keys
             type = TensorType(DType.INT32, shape)
-            self.made[keys, inverted] = insert("Cast", [kept], type, before, {"to": int(DType.INT32)})
-        return self.made[keys, inverted]
+            self.made[name] = insert("Cast", [kept], type, before, {"to": int(DType.INT32)})
+        return self.made[name]
 
     def _constant(self, biased: Biased, const: Tensor, scores: Scores) -> Value | None:
         rows, columns = number(scores.rows), number(scores.columns)
         if const.rank > 4 or rows is None or columns is None or const.size == 0:
             return None
         assert biased.mask is not None
-        key = (biased.mask, biased.replaced, biased.inverted, rows, columns)
+        key = ("constant", biased.mask, biased.replaced, biased.inverted, rows, columns)
         if key not in self.made:
             array = _whole_constant(biased, const, scores.query.count, (rows, columns))
             if array is None:
@@ -114,7 +118,7 @@ class Masks:
         condition = biased.mask
         if condition is None or condition.graph is not self.graph:
             return None
-        name = (condition, biased.replaced, biased.inverted)
+        name = ("blended", condition, biased.replaced, biased.inverted)
         if name not in self.made:
             self.made[name] = self._where(biased, None, condition.shape, scores.before)
         return self._fitting_made(name, scores)
@@ -128,7 +132,7 @@ class Masks:
         dims = _common(mask, condition, scores)
         if dims is None or condition.graph is not self.graph:
             return None
-        name = (mask, condition, replacing.replaced, replacing.inverted, replacing is last)
+        name = ("joined", mask, condition, replacing.replaced, replacing.inverted, replacing is last)
         if name not in self.made and replacing is last:
             self.made[name] = self._where(replacing, mask, dims, scores.before)
         elif name not in self.made:
@@ -194,17 +198,19 @@ class Masks:
     def whole(self, bias: Value, query: Heads, earlier: Value, before: Node) -> Value:
         """The bias (1 or batch, 1 or heads, queries, keys), expanded to all heads and the batches of earlier keys."""
         type = whole_type(bias, query)
-        if (query.count, bias) not in self.made:
+        name = ("whole", query.count, bias)
+        if name not in self.made:
             shape = integers(self.graph, (1, query.count, 1, 1), bias)
             if type.shape is not None and type.shape[0] != bias.dim(0):
                 parts = [self.extent(earlier, 0, before), integers(self.graph, (query.count, 1, 1), bias)]
                 shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), before, {"axis": 0})
-            self.made[query.count, bias] = insert("Expand", [bias, shape], type, before)
-        return self.made[query.count, bias]
+            self.made[name] = insert("Expand", [bias, shape], type, before)
+        return self.made[name]
 
     def by_groups(self, bias: Value, key: Heads, before: Node) -> Value:
         """The bias (1 or batch, 1, queries, keys), with one copy of each row for every query head that shares a key."""
-        if (key.copies, bias) not in self.made:
+        name = ("by_groups", key.copies, bias)
+        if name not in self.made:
             rows, columns = bias.dim(2), bias.dim(3)
             five = TensorType(DType.FLOAT, (bias.dim(0), 1, rows, key.copies, columns))
             apart = self._unsqueezed(bias, (3,), before)
@@ -213,8 +219,8 @@ class Masks:
             parts = [integers(self.graph, (0, 1, -1), bias), keys]
             shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), before, {"axis": 0})
             type = TensorType(DType.FLOAT, (bias.dim(0), 1, times(rows, key.copies), columns))
-            self.made[key.copies, bias] = insert("Reshape", [wide, shape], type, before)
-        return self.made[key.copies, bias]
+            self.made[name] = insert("Reshape", [wide, shape], type, before)
+        return self.made[name]
 
     def rows_with_a_key(self, bias: Value, before: Node) -> Value:
         """A condition (1 or batch, queries, 1), true where a bias, the same for all heads, leaves a row a key."""
@@ -382,7 +388,7 @@ class _Cut(NamedTuple):
     """A Slice along one axis."""
 
     node: Node
-    part: AxisSlice
+    part: AxisSlice[Element]
 
 
 def _cut(value: Value | None, axis: int) -> _Cut | None:

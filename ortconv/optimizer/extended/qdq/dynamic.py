@@ -10,7 +10,6 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.quantizers import dequantized, is_single, microsoft, zero_points
 
@@ -95,4 +94,4 @@ def fuse_quantization(m: Match) -> Replacement:
     return microsoft("DynamicQuantizeMatMul", without_absent(inputs), m.root)
 
 
-PASSES = passes(fuse_scales, fuse_bias, fuse_quantization)
+TO_FLOAT = fuse_scales + fuse_bias

@@ -8,8 +8,7 @@ import numpy as np
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import INT32_MAX
+from ortconv.ir.types import INT32_MAX, DType
 from ortconv.optimizer.engine import New, NewInput, Replacement, Rule, rule
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import (
