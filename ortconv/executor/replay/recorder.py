@@ -26,7 +26,7 @@ from ortconv.ir.tensor import Array
 
 
 class Step(NamedTuple):
-    """A step of a plan."""
+    """A step of a plan. Messages name its node."""
 
     function: Function
     operands: Callable[[list[Any]], Sequence[Any]]
@@ -36,7 +36,6 @@ class Step(NamedTuple):
     dead: tuple[int, ...]
     """The slots that are not read after it."""
     node: Node
-    """For messages."""
 
 
 @dataclass(frozen=True, slots=True)
