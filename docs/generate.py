@@ -22,6 +22,7 @@ from ortconv.choices import COREML_FORMATS
 from ortconv.cli import VERBS, cli
 from ortconv.differences import diff
 from ortconv.exporting import export
+from ortconv.gates import METRICS
 from ortconv.inspection import inspect
 from ortconv.nnapi.conformance import run as conformance
 from ortconv.nnapi.ndk.functions import by_name as functions
@@ -36,7 +37,6 @@ from ortconv.pipeline import manifest
 from ortconv.project import build
 from ortconv.reduction import bundle, reduce
 from ortconv.report import timing
-from ortconv.report.gates import METRICS
 from ortconv.tuning import result
 
 FOLDER = Path(__file__).parent

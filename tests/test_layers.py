@@ -18,7 +18,7 @@ LAYERS: list[set[str]] = [
     {"errors", "windows"},
     {"choices", "process", "public", "wording"},
     {"files", "onnxlib"},
-    {"documents"},
+    {"documents", "gates"},
     {"watch"},
     {"supervisor", "workers"},
     {"ir"},

@@ -16,11 +16,11 @@ from ortconv.compare.feeds import Draw
 from ortconv.documents import Document
 from ortconv.errors import GateError, UsageError
 from ortconv.files import digest, read_text
+from ortconv.gates import METRICS, GateCondition, failed_gates, metrics_of, parse_gates
 from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.partition import Target
 from ortconv.public import public
 from ortconv.report import comparison
-from ortconv.report.gates import METRICS, GateCondition, failed_gates, metrics_of, parse_gates
 
 BACKENDS = ("onnxruntime",)
 """The backend on which outputs are compared."""

@@ -46,7 +46,7 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
         _show_all(model, flags)
         return
     from ortconv.cli.partition_view import sections
-    from ortconv.report.gates import check_gates, parse_gates
+    from ortconv.gates import check_gates, parse_gates
     from ortconv.report.partitions import metrics
 
     conditions = parse_gates(flags["fail_on"], "partition")
@@ -75,7 +75,7 @@ def _document(model: Path, found: Analysis, advice: Sequence[Merge], rows: Seque
 def _show_all(folder: Path, flags: dict[str, Any]) -> None:
     """Show the counts for each model of a folder. Wrong options are reported before the first model."""
     from ortconv.cli.folders import models_in, over_folder
-    from ortconv.report.gates import parse_gates
+    from ortconv.gates import parse_gates
 
     if flags["svg"] is not None or flags["html"] is not None or flags["markdown"]:
         raise UsageError("--svg, --html and --markdown show one model", hint="give a model, not a directory")

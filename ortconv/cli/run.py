@@ -76,7 +76,7 @@ def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | No
         _check_all(model, backends, flags)
         return
     from ortconv.cli.run_view import view
-    from ortconv.report.gates import check_gates, parse_gates
+    from ortconv.gates import check_gates, parse_gates
 
     conditions = parse_gates(flags["fail_on"], "run")
     document, results = _run(model, backends, custom_op_library, flags)
@@ -158,7 +158,7 @@ def _metrics(document: Mapping[str, Any]) -> dict[str, float]:
 def _check_all(folder: Path, backends: Sequence[str], flags: Mapping[str, Any]) -> None:
     """Run the models of a folder on the data sets next to them."""
     from ortconv.cli.folders import data_sets, over_folder
-    from ortconv.report.gates import parse_gates
+    from ortconv.gates import parse_gates
     from ortconv.runtime.backend import get_backend
 
     parse_gates(flags["fail_on"], "run")

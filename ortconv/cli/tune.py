@@ -84,7 +84,7 @@ def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bo
     """
     from ortconv.cli.tune_view import page_of, sections, show_axes
     from ortconv.files import write_text
-    from ortconv.report.gates import check_gates, parse_gates
+    from ortconv.gates import check_gates, parse_gates
 
     conditions = parse_gates(flags["fail_on"], "tune")
     only = chosen_values(flags["only"])

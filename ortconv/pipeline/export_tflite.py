@@ -16,6 +16,7 @@ from ortconv.compare.reference import Reference
 from ortconv.compare.validate import EngineResult, Validation, remarks
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.files import created, renamed, replacing
+from ortconv.gates import check_gates, parse_gates
 from ortconv.ir.graph import Graph, Node
 from ortconv.models import ModelSource, as_file, load
 from ortconv.partition import Target
@@ -23,7 +24,6 @@ from ortconv.partition.policy import DEFAULT_STOP_OPS
 from ortconv.pipeline.analysis import analyze
 from ortconv.pipeline.options import Options
 from ortconv.public import public
-from ortconv.report.gates import check_gates, parse_gates
 from ortconv.runtime.backend import Claim, Program, Region
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session

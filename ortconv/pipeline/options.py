@@ -19,11 +19,11 @@ from ortconv.choices import (
     feature_level,
 )
 from ortconv.errors import UsageError, nearest
+from ortconv.gates import parse_gates
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT
 from ortconv.ortformat.releases import check_target
 from ortconv.pipeline.settings import FeedSets, check_values
-from ortconv.report.gates import parse_gates
 
 if TYPE_CHECKING:
     from ortconv.compare.source_runs import ValidationSettings
@@ -92,7 +92,7 @@ class Options:
     stamp: bool = False
     """Write version, source and options into the metadata of the file."""
     fail_on: tuple[str, ...] = ()
-    """Conditions such as "size>1.1x"; if one holds, GateError is raised and nothing is written. See `ortconv.report.gates`."""
+    """Conditions such as "size>1.1x"; if one holds, GateError is raised and nothing is written. See `ortconv.gates`."""
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Options:

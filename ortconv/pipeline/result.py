@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from ortconv.gates import release_number
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import Tensor
 from ortconv.optimizer.engine import Context, Rewrite
 from ortconv.ortformat.releases import oldest_release
-from ortconv.report.gates import release_number
 from ortconv.watch import note_stage
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import pytest
 
 import ortconv
 from ortconv.cli import main
+from ortconv.gates import metrics_of
 from ortconv.partition import Target
 from ortconv.report import comparison, partitions
-from ortconv.report.gates import metrics_of
 
 
 @pytest.mark.parametrize(
