@@ -30,12 +30,12 @@ LAYERS: list[set[str]] = [
     {"models"},
     {"session"},
     {"compare"},
-    {"report"},
     {"pipeline"},
     {"batch", "differences", "exporting", "inspection"},
     {"reduction", "tuning"},
     {"checking"},
     {"project"},
+    {"report"},
     {"cli"},
     {"__main__"},
 ]

@@ -11,7 +11,7 @@ from typing import Any
 from ortconv.checking.baseline import Baseline, read_baseline, stored_model, write_baseline
 from ortconv.checking.facts import Facts, facts_of, lacking, notes_on
 from ortconv.checking.measuring import MeasuredRatios, measure_both
-from ortconv.compare.comparison import compare, subject
+from ortconv.compare.comparison import compare, metrics, subject
 from ortconv.compare.feeds import Draw
 from ortconv.documents import Document
 from ortconv.errors import GateError, UsageError
@@ -20,7 +20,6 @@ from ortconv.gates import METRICS, GateCondition, failed_gates, metrics_of, pars
 from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.partition import Target
 from ortconv.public import public
-from ortconv.report import comparison
 
 BACKENDS = ("onnxruntime",)
 """The backend on which outputs are compared."""
@@ -195,7 +194,7 @@ def _run_both(model: Path, stored: Path, values: _Values, found: Check, runs: Ru
     except UsageError as error:
         _add_interface(values, found, len(first.model.graph.outputs), error)
         return
-    numbers = comparison.metrics([one])
+    numbers = metrics([one])
     values.now |= {name: numbers[name] for name in numbers if "check" in METRICS[name].verbs}
     values.then |= SAME
     differing = [f"'{o.name}' {o.found.mismatch or f'scaled {o.found.scaled:.3g} of {o.limit:.1e} allowed'}"

@@ -42,9 +42,9 @@ def command(models: tuple[str, ...], backends: tuple[str, ...], custom_op_librar
     Exits with 4 if outputs differ by more than rounding explains.
     """
     from ortconv.cli.compare_view import sections
-    from ortconv.compare.comparison import compare
+    from ortconv.compare.comparison import compare, metrics
     from ortconv.gates import check_gates, parse_gates
-    from ortconv.report.comparison import document, metrics
+    from ortconv.report.comparison import document
 
     conditions = parse_gates(flags["fail_on"], "compare")
     subjects = _subjects(models, backends, flags["level"])

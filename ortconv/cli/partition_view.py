@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ortconv.cli.render import gained, room, size
 from ortconv.cli.tables import count
-from ortconv.report.partitions import compared_times, inside_section, level_name, levels_section, refusals
+from ortconv.partition.refusals import refusals
+from ortconv.report.partitions import compared_times, inside_section, level_name, levels_section
 from ortconv.report.sections import Section
 from ortconv.wording import counted, milliseconds
 

@@ -1,23 +1,14 @@
-"""Comparisons as data, and the numbers that gates can name."""
+"""Comparisons as data."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ortconv.compare.comparison import Comparison, Subject
+from ortconv.compare.comparison import WORST, Comparison, Subject
 from ortconv.compare.layers import ComparedLayer
 from ortconv.compare.measure import Measure
-
-WORST: Mapping[str, Callable[[list[float]], float]] = {
-    "max_abs": max,
-    "scaled": max,
-    "ulp": max,
-    "cosine": min,
-    "snr": min,
-}
-"""The measures, and the choice of the worst value of each."""
 
 
 def document(reference: Subject, found: Sequence[Comparison]) -> dict[str, Any]:
@@ -62,18 +53,3 @@ def _layer(layer: ComparedLayer) -> dict[str, Any]:
 def _measure(found: Measure) -> dict[str, Any]:
     numbers = {name: (v if math.isfinite(v := getattr(found, name)) else None) for name in WORST}
     return {"dtype": found.dtype, "shape": list(found.shape), **numbers, "mismatch": found.mismatch}
-
-
-def metrics(found: Sequence[Comparison]) -> dict[str, float]:
-    """The worst value of each measure over all outputs, and the number of outputs and inner values that differ."""
-    outputs = [o for one in found for o in one.outputs]
-    return {
-        **{name: _worst(name, [getattr(o.found, name) for o in outputs]) for name in WORST},
-        "outputs": sum(not o.same for o in outputs),
-        "layers": sum(not layer.same for one in found for layer in one.layers or ()),
-    }
-
-
-def _worst(name: str, values: Sequence[float]) -> float:
-    known = [v for v in values if not math.isnan(v)]
-    return float(WORST[name](known)) if known else math.nan

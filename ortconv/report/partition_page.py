@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ortconv.partition.cost import ASSUMPTIONS
+from ortconv.partition.refusals import refusals
 from ortconv.report.labels import byte_text, operators
 from ortconv.report.page import about, page
-from ortconv.report.partitions import compared_times, inside_section, levels_section, refusals
+from ortconv.report.partitions import compared_times, inside_section, levels_section
 from ortconv.report.picture import picture, stage
 from ortconv.report.scene import Scene, headline
 from ortconv.report.sections import Link, Section

@@ -8,9 +8,10 @@ import pytest
 
 import ortconv
 from ortconv.cli import main
+from ortconv.compare import comparison
 from ortconv.gates import metrics_of
 from ortconv.partition import Target
-from ortconv.report import comparison, partitions
+from ortconv.report import partitions
 
 
 @pytest.mark.parametrize(
