@@ -9,7 +9,7 @@ from ortconv.ortformat.check import Finding
 from ortconv.ortformat.opconfig import Missing
 from ortconv.pipeline.export_tflite import ExportedFile
 from ortconv.pipeline.float16 import Float16
-from ortconv.report.profile import Share
+from ortconv.report.run import Share
 
 Numbers = dict[str, float | None]
 

@@ -36,7 +36,7 @@ from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.pipeline import manifest
 from ortconv.project import build
 from ortconv.reduction import bundle, reduce
-from ortconv.report import timing
+from ortconv.report.nnapi import trace
 from ortconv.tuning import result
 
 FOLDER = Path(__file__).parent
@@ -212,7 +212,7 @@ SCHEMAS: dict[str, type] = {
     "export": export.Export,
     "inspect": inspect.Inspection,
     "nnapi_conformance": conformance.Conformance,
-    "nnapi_trace": timing.Timings,
+    "nnapi_trace": trace.Timings,
     "reduce": reduce.Reduction,
     **DOCUMENTS,
     "tune": result.Tuning,

@@ -51,6 +51,18 @@ def scaled(number: float, units: Sequence[str]) -> tuple[float, str]:
     return value, unit
 
 
+def shortened(number: float) -> str:
+    """A large number for people: 950, 1.2 k, 3.4 M."""
+    value, unit = scaled(number, ("", " k", " M", " G"))
+    return f"{value:.1f}{unit}" if unit else f"{number:g}"
+
+
+def tally(counts: dict[str, int], most: int = 6) -> str:
+    """The first of these names with their counts, in one line."""
+    shown = [f"{name} x{count}" if count > 1 else name for name, count in list(counts.items())[:most]]
+    return ", ".join(shown) + (f", and {len(counts) - most} more" if len(counts) > most else "")
+
+
 def and_others(names: Sequence[str]) -> str:
     """The first name in quotes, and the number of the others."""
     return f"'{names[0]}'" + (f" and {counted(len(names) - 1, 'other')}" if len(names) > 1 else "")

@@ -12,7 +12,8 @@ import click
 from ortconv.cli import present
 from ortconv.cli.github import annotate, append_summary, check_github, set_output
 from ortconv.cli.options import FILE_OR_FOLDER, GITHUB, JSON_AND_QUIET, LIMITS_OF_BUILDS, OUTPUT_FILE, add, flag, jobs
-from ortconv.cli.render import convert_line, size
+from ortconv.cli.render import convert_line
+from ortconv.files import size
 from ortconv.process import usable_cores
 from ortconv.wording import counted
 

@@ -44,7 +44,7 @@ def command(models: tuple[str, ...], backends: tuple[str, ...], custom_op_librar
     from ortconv.cli.compare_view import sections
     from ortconv.compare.comparison import compare, metrics
     from ortconv.gates import check_gates, parse_gates
-    from ortconv.report.comparison import document
+    from ortconv.report.compare import document
 
     conditions = parse_gates(flags["fail_on"], "compare")
     subjects = _subjects(models, backends, flags["level"])

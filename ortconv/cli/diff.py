@@ -47,8 +47,8 @@ def command(a: Path, b: Path, exit_code: bool, html: Path | None, verbose: bool,
     repeated, and its rewrites explain the changes. The options are those of convert. They are not needed for a file with
     a stamp (convert --stamp).
     """
-    from ortconv.cli.diff_view import sections
     from ortconv.differences.diff import diff
+    from ortconv.report.diff import sections
 
     found = diff(a, b, **_settings(flags))
     if html is not None:

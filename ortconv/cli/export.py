@@ -10,6 +10,8 @@ import click
 
 from ortconv.cli import present, printable
 from ortconv.cli.options import FILE, JSON_AND_QUIET, add, flag, output
+from ortconv.files import size
+from ortconv.wording import tally
 
 if TYPE_CHECKING:
     from ortconv.cli.render import Fact
@@ -43,8 +45,6 @@ def command(model: Path, output: Path, standard: bool, saved_fusions: SavedFusio
 
 
 def _facts(found: Export) -> Iterator[Fact]:
-    from ortconv.cli.render import size, tally
-
     yield "nodes", f"{found.nodes}, {size(found.bytes)}"
     if found.upgraded_from is not None:
         yield "format", f"was version {printable(found.upgraded_from)}"

@@ -25,9 +25,9 @@ from ortconv.cli.options import FILE, FIX_DIM, JSON_AND_QUIET, MARKDOWN, PAGE, a
 @flag("-v", "--verbose", help="List every operator, input and reason, not only the first ones.")
 def command(model: Path, lint: Literal["quantization"] | None, html: Path | None, verbose: bool, **flags: Any) -> None:
     """Show the interface of MODEL (.onnx or .ort), its operators, cost, memory, quantization, and unusual facts."""
-    from ortconv.cli.inspect_view import sections
     from ortconv.gates import check_gates, parse_gates
     from ortconv.inspection.inspect import inspect
+    from ortconv.report.inspect import sections
 
     conditions = parse_gates(flags["fail_on"], "inspect")
     fix_dims = sizes_in(flags["fix_dims"])

@@ -13,15 +13,16 @@ from ortconv.cli import inputs as given
 from ortconv.cli import options as shared
 from ortconv.cli.nnapi_options import DEVICES, FLAGS_TEXT, MODEL, VLOG, load_devices, messages, prepared
 from ortconv.cli.progress import stage_line
-from ortconv.cli.render import columns, labeled, proof, size
+from ortconv.cli.render import columns, labeled, proof
 from ortconv.cli.usage import Commands
 from ortconv.errors import MismatchError
+from ortconv.files import size
 from ortconv.wording import counted, listed
 
 if TYPE_CHECKING:
     from ortconv.pipeline.export_tflite import ExportResult
-    from ortconv.report.benchmark import BenchmarkComparison
-    from ortconv.report.nnapi import Compiled
+    from ortconv.report.nnapi.benchmark import BenchmarkComparison
+    from ortconv.report.nnapi.dump import Compiled
 
 DEFAULT_DEVICES = ("gpu-fp16", "npu-int8")
 DEFAULT_FLAGS = ("", "fp16", "nchw")
@@ -52,7 +53,7 @@ def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str | None, vlog: 
     """
     from ortconv.backends.nnapi.backend import NnapiOptions, flags_of
     from ortconv.cli.nnapi_view import NOTHING
-    from ortconv.report.nnapi import compiled, document, text
+    from ortconv.report.nnapi.dump import compiled, document, text
 
     with messages(vlog):
         ready, settings = prepared(model, flags)
@@ -70,7 +71,7 @@ def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
         return
     from ortconv.files import write_text
     from ortconv.report.blocks import dot, svg
-    from ortconv.report.nnapi_picture import partitions_frame
+    from ortconv.report.nnapi.picture import partitions_frame
 
     frame = partitions_frame(model.name, partitions)
     if flags["svg"] is not None:
@@ -110,13 +111,13 @@ def benchmark(model: Path, html: Path | None, **flags: Any) -> None:
     simulated device is the time of its nodes on the numpy backend, scaled by the profile, plus launches and copies.
     """
     from ortconv.cli.nnapi_view import show
-    from ortconv.report.benchmark import document
+    from ortconv.report.nnapi.benchmark import document
 
     with messages(flags["vlog"]):
         found = _compared(model, flags)
     if html is not None:
         from ortconv.files import write_text
-        from ortconv.report.benchmark import benchmark_page
+        from ortconv.report.nnapi.benchmark import benchmark_page
 
         write_text(html, benchmark_page(found, shared.given_options()))
     present(lambda: document(found), lambda: show(found))
@@ -125,7 +126,7 @@ def benchmark(model: Path, html: Path | None, **flags: Any) -> None:
 def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
     from ortconv.backends.nnapi.backend import flags_of
     from ortconv.compare.benchmark import benchmark, contenders, expectation
-    from ortconv.report.benchmark import BenchmarkComparison
+    from ortconv.report.nnapi.benchmark import BenchmarkComparison
 
     load_devices(flags["profiles"])  # raises an error if one is invalid
     ready, settings = prepared(model, flags)
@@ -169,8 +170,8 @@ def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool
     that run --systrace or ORTCONV_NNAPI_TRACE wrote. Each mark [NN_LA_PO] of the program starts a separate table.
     """
     from ortconv.nnapi.tracing.systrace import read_trace
-    from ortconv.report.timing import text as timing_text
-    from ortconv.report.timing import timings
+    from ortconv.report.nnapi.trace import text as timing_text
+    from ortconv.report.nnapi.trace import timings
 
     found = timings(file, read_trace(file), detail=print_detail)
     present(found.to_dict, lambda: printable(timing_text(found, total_times=total_times, each=per_execution)))
@@ -220,7 +221,7 @@ def conformance(folder: Path, name: str, vlog: str | None, html: Path | None, qu
     from ortconv.nnapi import get_device
     from ortconv.nnapi.conformance.check import Mode
     from ortconv.nnapi.conformance.run import check_device
-    from ortconv.report.conformance import conformance_page, headline, sections
+    from ortconv.report.nnapi.conformance import conformance_page, headline, sections
     from ortconv.report.sections import Section
 
     device = get_device(REFERENCE) if name == REFERENCE else load_devices([name])[0]

@@ -11,7 +11,7 @@ from ortconv.cli import printable
 from ortconv.cli.render import columns
 from ortconv.compare.benchmark import BenchmarkRow
 from ortconv.nnapi.tracing import timing
-from ortconv.report.benchmark import BenchmarkComparison, accuracy, operations, title
+from ortconv.report.nnapi.benchmark import BenchmarkComparison, accuracy, operations, title
 
 NOTHING = (
     "NNAPI supports no node of this model; ortconv partition says why, --fix-dim gives symbolic dimensions numbers"

@@ -26,7 +26,7 @@ UNMARKED = ("provider", "type")
 
 def write_inspection(html: Path, model: Path, found: Inspection, fix_dims: Mapping[str, int]) -> None:
     """The graph of a file as it is, with costs and notes."""
-    from ortconv.cli.inspect_view import sections
+    from ortconv.report.inspect import sections
 
     graph = load(model, fix_dims, only_to_run=True).graph
     head, *shown = sections(found, everything=True)
@@ -42,7 +42,7 @@ def write_inspection(html: Path, model: Path, found: Inspection, fix_dims: Mappi
 
 def write_difference(html: Path, a: Path, b: Path, found: ModelDiff) -> None:
     """Both graphs with the changed nodes marked, and for a conversion its rewrites as steps."""
-    from ortconv.cli.diff_view import sections
+    from ortconv.report.diff import sections
 
     scenes = [drawn(load(path, only_to_run=True).graph) for path in (a, b)]
     replayed = found.replay.steps if found.replay is not None else ()
@@ -66,7 +66,7 @@ def write_difference(html: Path, a: Path, b: Path, found: ModelDiff) -> None:
 
 def write_conversion(html: Path, model: Path, result: Result, options: Options) -> None:
     """The graph before and after a conversion, and the rewrites between them."""
-    from ortconv.report.conversion_page import conversion_page
+    from ortconv.report.convert import conversion_page
 
     before, after = load(model, options.fix_dims), load(Path(result.files[0]))
     write_text(html, conversion_page(result, before, after, options.targets(), given_options()))

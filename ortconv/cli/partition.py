@@ -47,7 +47,7 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
         return
     from ortconv.cli.partition_view import sections
     from ortconv.gates import check_gates, parse_gates
-    from ortconv.report.partitions import metrics
+    from ortconv.report.partition import metrics
 
     conditions = parse_gates(flags["fail_on"], "partition")
     analysis_at = _analyzer(model, flags)
@@ -62,7 +62,7 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
 
 def _document(model: Path, found: Analysis, advice: Sequence[Merge], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The document, with the parts that only some analyses have."""
-    from ortconv.report.partitions import divided, document
+    from ortconv.report.partition import divided, document
 
     more: dict[str, Any] = {"levels": rows} if rows else {}
     if found.partitioning.target.takes_subgraphs:
@@ -136,7 +136,7 @@ def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Anal
 
 
 def _levels(model: Path, analysis_at: Callable[[str | None], Analysis]) -> list[dict[str, Any]]:
-    from ortconv.report.partitions import level_row
+    from ortconv.report.partition import level_row
 
     if model.suffix.lower() == ".ort":
         raise UsageError(

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ortconv.cli.render import gained, room, size
-from ortconv.cli.tables import count
+from ortconv.cli.render import gained, room
+from ortconv.files import size
 from ortconv.partition.refusals import refusals
-from ortconv.report.partitions import compared_times, inside_section, level_name, levels_section
+from ortconv.report.partition import compared_times, inside_section, level_name, levels_section
 from ortconv.report.sections import Section
-from ortconv.wording import counted, milliseconds
+from ortconv.wording import counted, milliseconds, shortened
 
 if TYPE_CHECKING:
     from ortconv.partition.advice import Merge
@@ -33,7 +33,7 @@ def sections(
     head = (
         f"{counted(len(p.partitions), 'partition')}, "
         f"{p.taken} of {p.total} nodes ({p.coverage:.1f} %), "
-        f"{count(e.multiply_adds_taken)} of {count(e.multiply_adds)} multiply-adds"
+        f"{shortened(e.multiply_adds_taken)} of {shortened(e.multiply_adds)} multiply-adds"
     )
     offload = gained(analysis.gain.to_dict()) if analysis.gain is not None else []
     width = room()
@@ -58,7 +58,7 @@ def _partitions(analysis: Analysis, wide: bool) -> Section:
     for i, (p, c) in enumerate(zip(shown, analysis.estimate.partitions, strict=False)):
         ops = Counter(n.op for n in p.nodes).most_common()
         named = ", ".join(f"{op} x{n}" if n > 1 else op for op, n in ops[:4]) + (", ..." if len(ops) > 4 else "")
-        amounts = (size(c.bytes_in), size(c.bytes_out), count(c.multiply_adds)) if wide else ()
+        amounts = (size(c.bytes_in), size(c.bytes_out), shortened(c.multiply_adds)) if wide else ()
         times = (milliseconds(c.cpu_seconds), milliseconds(c.accelerator_seconds), milliseconds(c.copy_seconds))
         rows.append((f"{i:<{width}}  {named}", len(p.nodes), *amounts, *times, "yes" if c.is_worthwhile else "no"))
     header = (f"{'#':<{width}}  operators", ">nodes", *sizes, ">CPU", ">accelerator", ">copies", "worth it")

@@ -10,7 +10,8 @@ import click
 
 from ortconv.cli import present
 from ortconv.cli.options import CHECK_MEMORY, COUNT, FILE, JSON_AND_QUIET, SECONDS, add, output
-from ortconv.wording import command_line
+from ortconv.files import size
+from ortconv.wording import command_line, tally
 
 if TYPE_CHECKING:
     from ortconv.cli.render import Fact
@@ -72,8 +73,6 @@ def command(model: Path, check: str, output: Path | None, as_json: bool, quiet: 
 
 
 def _facts(found: Reduction) -> Iterator[Fact]:
-    from ortconv.cli.render import size, tally
-
     yield "nodes", f"{found.nodes_before} -> {found.nodes_after}   {tally(found.operators)}"
     yield "size", f"{size(found.bytes_before)} -> {size(found.bytes_after)}"
     known = f", {found.known} results known from an earlier run" if found.known else ""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.cli import printable
-from ortconv.files import size as size
+from ortconv.files import size
 from ortconv.report.sections import Section
-from ortconv.wording import counted
+from ortconv.wording import counted, tally
 
 if TYPE_CHECKING:
     from ortconv.compare.validate import Validation
@@ -194,12 +194,6 @@ def labeled(label: str, text: str) -> str:
     width = room()
     lines = [text] if width is None else wrap(text, max(width - 13, 20), break_long_words=False, break_on_hyphens=False)
     return f"  {click.style(f'{label:10}', dim=True)} " + f"\n{' ' * 13}".join(lines)
-
-
-def tally(counts: dict[str, int], most: int = 6) -> str:
-    """The first of these names with their counts, in one line."""
-    shown = [f"{name} x{count}" if count > 1 else name for name, count in list(counts.items())[:most]]
-    return ", ".join(shown) + (f", and {len(counts) - most} more" if len(counts) > most else "")
 
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[object]], indent: int = 0) -> str:

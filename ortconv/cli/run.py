@@ -274,7 +274,7 @@ def _summary(session: Session, trace: Trace) -> Summary:
 
 def _profile(session: Session, feeds: Mapping[str, Any], target: Path) -> list[dict[str, Any]]:
     from ortconv.files import write_text
-    from ortconv.report.profile import by_operator, chrome_trace
+    from ortconv.report.run import by_operator, chrome_trace
 
     events = session.profile(feeds)
     write_text(target, json.dumps(chrome_trace(events)))

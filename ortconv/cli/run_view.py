@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from ortconv.cli import printable
-from ortconv.cli.render import columns, size
+from ortconv.cli.render import columns
+from ortconv.files import size
 
 MOST_ROWS = 60
 """Number of rows of a table that are shown; --json has all."""

@@ -9,7 +9,7 @@ from ortconv.partition.cost import ASSUMPTIONS
 from ortconv.partition.refusals import refusals
 from ortconv.report.labels import byte_text, operators
 from ortconv.report.page import about, page
-from ortconv.report.partitions import compared_times, inside_section, levels_section
+from ortconv.report.partition import compared_times, inside_section, levels_section
 from ortconv.report.picture import picture, stage
 from ortconv.report.scene import Scene, headline
 from ortconv.report.sections import Link, Section

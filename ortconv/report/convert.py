@@ -10,7 +10,7 @@ from ortconv.partition import Target, partition
 from ortconv.partition.cost import Estimate, estimate
 from ortconv.report.labels import byte_text
 from ortconv.report.page import about
-from ortconv.report.partitions import compared_times
+from ortconv.report.partition import compared_times
 from ortconv.report.picture import drawn
 from ortconv.report.scene import Scene, headline
 from ortconv.report.sections import Link, Section

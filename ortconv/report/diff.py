@@ -1,4 +1,4 @@
-"""The view of `ortconv diff`."""
+"""What `ortconv diff` shows."""
 
 from __future__ import annotations
 

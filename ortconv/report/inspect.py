@@ -1,14 +1,13 @@
-"""The view of `ortconv inspect`."""
+"""What `ortconv inspect` shows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ortconv.cli.render import size, tally
-from ortconv.cli.tables import count
+from ortconv.files import size
 from ortconv.report.sections import Section
-from ortconv.wording import counted
+from ortconv.wording import counted, shortened, tally
 
 if TYPE_CHECKING:
     from ortconv.inspection.inspect import Inspection, Port
@@ -44,9 +43,9 @@ def _head(found: Inspection) -> Iterator[str]:
     reason = f" ({found.oldest_reason})" if found.oldest_reason else ""
     yield f"loads in onnxruntime {found.oldest_onnxruntime} and later{reason}"
     graphs = f" in {found.graphs} graphs" if found.graphs > 1 else ""
-    yield f"{counted(found.nodes, 'node')}{graphs}, {count(found.multiply_adds)} multiply-adds"
+    yield f"{counted(found.nodes, 'node')}{graphs}, {shortened(found.multiply_adds)} multiply-adds"
     yield f"{size(found.file_bytes)}, of which {size(found.constant_bytes)} in {found.constants} constants"
-    yield f"{count(found.parameters)} parameters"
+    yield f"{shortened(found.parameters)} parameters"
     memory = found.memory
     at = f", at {memory.peak_node}" if memory.peak_node else ""
     yield f"{size(memory.peak_bytes)} of activations at most{at}; {size(memory.total_bytes)} without reuse"
@@ -71,7 +70,14 @@ def _operators(found: Inspection, everything: bool) -> Section:
     shown = found.operators if everything else found.operators[:MOST_OPERATORS]
     rest = len(found.operators) - len(shown)
     rows = [
-        (r.operator, r.count, ", ".join(r.types), count(r.multiply_adds), size(r.bytes_touched), f"{r.time_share:.1%}")
+        (
+            r.operator,
+            r.count,
+            ", ".join(r.types),
+            shortened(r.multiply_adds),
+            size(r.bytes_touched),
+            f"{r.time_share:.1%}",
+        )
         for r in shown
     ]
     title = f"Operators, the first {len(shown)} of {len(found.operators)}" if rest else "Operators"
