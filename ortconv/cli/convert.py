@@ -195,9 +195,10 @@ def _converted(view: View, model: Path, place: Path | None, options: Options) ->
             add_reduce_line(error, model, words, output=error.hint)
         raise
     if view.html is not None:
-        from ortconv.cli.pages import write_conversion
+        from ortconv.files import write_text
+        from ortconv.report.convert import page_of
 
-        write_conversion(view.html, model, result, options)
+        write_text(view.html, page_of(result, model, options, shared.given_options()))
     _show(result, summary=not (view.as_json or view.quiet or view.markdown), trace=view.verbose)
     return result
 

@@ -48,13 +48,13 @@ def command(a: Path, b: Path, exit_code: bool, html: Path | None, verbose: bool,
     a stamp (convert --stamp).
     """
     from ortconv.differences.diff import diff
-    from ortconv.report.diff import sections
+    from ortconv.report.diff import page_of, sections
 
     found = diff(a, b, **_settings(flags))
     if html is not None:
-        from ortconv.cli.pages import write_difference
+        from ortconv.files import write_text
 
-        write_difference(html, a, b, found)
+        write_text(html, page_of(found, a, b, shared.given_options()))
     present(found.to_dict, lambda: sections(found, everything=verbose))
     if exit_code and not found.equal:
         count = len(found.changes)

@@ -8,7 +8,18 @@ from typing import Any, Literal
 import click
 
 from ortconv.cli import present
-from ortconv.cli.options import FILE, FIX_DIM, JSON_AND_QUIET, MARKDOWN, PAGE, add, fail_on, flag, sizes_in
+from ortconv.cli.options import (
+    FILE,
+    FIX_DIM,
+    JSON_AND_QUIET,
+    MARKDOWN,
+    PAGE,
+    add,
+    fail_on,
+    flag,
+    given_options,
+    sizes_in,
+)
 
 
 @click.command()
@@ -27,14 +38,14 @@ def command(model: Path, lint: Literal["quantization"] | None, html: Path | None
     """Show the interface of MODEL (.onnx or .ort), its operators, cost, memory, quantization, and unusual facts."""
     from ortconv.gates import check_gates, parse_gates
     from ortconv.inspection.inspect import inspect
-    from ortconv.report.inspect import sections
+    from ortconv.report.inspect import page_of, sections
 
     conditions = parse_gates(flags["fail_on"], "inspect")
     fix_dims = sizes_in(flags["fix_dims"])
     found = inspect(model, fix_dims=fix_dims, lint=lint)
     if html is not None:
-        from ortconv.cli.pages import write_inspection
+        from ortconv.files import write_text
 
-        write_inspection(html, model, found, fix_dims)
+        write_text(html, page_of(found, model, fix_dims, given_options()))
     present(found.to_dict, lambda: sections(found, everything=verbose))
     check_gates(conditions, found.metrics(), file=model)

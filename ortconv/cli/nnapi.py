@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from ortconv.files import size
 from ortconv.wording import counted, listed
 
 if TYPE_CHECKING:
+    from ortconv.compare.benchmark import BenchmarkRow
     from ortconv.pipeline.export_tflite import ExportResult
     from ortconv.report.nnapi.benchmark import BenchmarkComparison
     from ortconv.report.nnapi.dump import Compiled
@@ -28,6 +30,10 @@ DEFAULT_DEVICES = ("gpu-fp16", "npu-int8")
 DEFAULT_FLAGS = ("", "fp16", "nchw")
 MODES = ("sync", "async", "burst", "fenced", "dynamic")
 REFERENCE = "nnapi-reference"
+
+NOTHING = (
+    "NNAPI supports no node of this model; ortconv partition says why, --fix-dim gives symbolic dimensions numbers"
+)
 
 SHOWN_NAMES = 2
 SHOWN_REFUSALS = 5
@@ -52,7 +58,6 @@ def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str | None, vlog: 
     control flow.
     """
     from ortconv.backends.nnapi.backend import NnapiOptions, flags_of
-    from ortconv.cli.nnapi_view import NOTHING
     from ortconv.report.nnapi.dump import compiled, document, text
 
     with messages(vlog):
@@ -60,10 +65,7 @@ def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str | None, vlog: 
         settings |= flags_of(nnapi_flags or "")
         partitions = compiled(ready, NnapiOptions(**settings, devices=tuple(load_devices(profiles))))
     _draw(model, partitions, flags)
-    present(
-        lambda: {"version": 1, "model": str(model), "partitions": document(partitions)},
-        lambda: printable(text(partitions)) if partitions else NOTHING,
-    )
+    present(lambda: document(model, partitions), lambda: printable(text(partitions)) if partitions else NOTHING)
 
 
 def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
@@ -110,17 +112,16 @@ def benchmark(model: Path, html: Path | None, **flags: Any) -> None:
     Each device runs alone; several devices then run together. Without --device, they are gpu-fp16 and npu-int8. The time of a
     simulated device is the time of its nodes on the numpy backend, scaled by the profile, plus launches and copies.
     """
-    from ortconv.cli.nnapi_view import show
     from ortconv.report.nnapi.benchmark import document
 
     with messages(flags["vlog"]):
         found = _compared(model, flags)
     if html is not None:
         from ortconv.files import write_text
-        from ortconv.report.nnapi.benchmark import benchmark_page
+        from ortconv.report.nnapi.benchmark import page_of
 
-        write_text(html, benchmark_page(found, shared.given_options()))
-    present(lambda: document(found), lambda: show(found))
+        write_text(html, page_of(found, shared.given_options()))
+    present(lambda: document(found), lambda: _benchmarked(found))
 
 
 def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
@@ -136,6 +137,47 @@ def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
     expected_by, feeds, expected = expectation(ready, flags["backends"], wanted.arrays, wanted.draws, flags["seed"])
     rows = benchmark(ready, entrants, feeds, expected, flags["repeat"], flags["timing"])
     return BenchmarkComparison(str(model), expected_by, feeds, flags["repeat"], rows)
+
+
+def _benchmarked(found: BenchmarkComparison) -> str:
+    """A table of the rows, the failures, and with a trace the time of each layer and phase."""
+    from ortconv.report.nnapi.benchmark import title
+
+    good = [row for row in found.rows if row.error is None]
+    ratio = f">ratio to {title(good[0])}" if good else "ratio"
+    header = ("", ">nodes", "operations", ">ms here", ">ms simulated", ratio, f"off from {found.expected_by} by")
+    rows = [_cells(row, good[0]) for row in good]
+    runs = f"median of {found.repeat} runs" if found.repeat > 1 else "one run"
+    lines = [f"{click.style(printable(found.model), bold=True)}, {runs} of each, taking turns", columns(header, rows)]
+    lines += [printable(f"{title(row)} fails: {row.error}") for row in found.rows if row.error is not None]
+    if not any(row.partitions for row in good):
+        lines.append(NOTHING)
+    return "\n".join([*lines, *_timings(found)])
+
+
+def _timings(found: BenchmarkComparison) -> Iterator[str]:
+    """The tables of the rows with a trace."""
+    from ortconv.nnapi.tracing import timing
+    from ortconv.report.nnapi.benchmark import title
+
+    for row in found.rows:
+        if row.error is None and row.summary is not None:
+            name = click.style(printable(title(row)), bold=True)
+            yield from ("", f"{name}: lowered, compiled and run {found.repeat} times", timing.table(row.summary))
+
+
+def _cells(row: BenchmarkRow, base: BenchmarkRow) -> tuple[str, ...]:
+    from ortconv.report.nnapi.benchmark import accuracy, operations, title
+
+    return (
+        title(row),
+        f"{row.nodes}/{row.total}" if row.contender.options else "",
+        operations(row),
+        f"{statistics.median(row.times) * 1e3:.3f}",
+        f"{row.latency * 1e3:.3f}" if row.simulated else "",
+        f"{row.latency / base.latency:.2f}",
+        accuracy(row),
+    )
 
 
 @command.command()
@@ -221,7 +263,7 @@ def conformance(folder: Path, name: str, vlog: str | None, html: Path | None, qu
     from ortconv.nnapi import get_device
     from ortconv.nnapi.conformance.check import Mode
     from ortconv.nnapi.conformance.run import check_device
-    from ortconv.report.nnapi.conformance import conformance_page, headline, sections
+    from ortconv.report.nnapi.conformance import headline, page_of, sections
     from ortconv.report.sections import Section
 
     device = get_device(REFERENCE) if name == REFERENCE else load_devices([name])[0]
@@ -237,7 +279,7 @@ def conformance(folder: Path, name: str, vlog: str | None, html: Path | None, qu
     if html is not None:
         from ortconv.files import write_text
 
-        write_text(html, conformance_page(found))
+        write_text(html, page_of(found))
     present(found.to_dict, lambda: [Section(headline(found), [str(folder)]), *sections(found)])
     if found.failures:
         raise MismatchError(headline(found))

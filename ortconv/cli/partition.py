@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ortconv.partition.advice import Merge
     from ortconv.pipeline.analysis import Analysis
 
+WIDE = 110
+"""Columns of a terminal from which on sizes are shown."""
+
 TARGET = click.option(
     "--target", "ep", type=click.Choice(TARGETS), default="nnapi", help="Execution provider to assume."
 )
@@ -45,9 +48,9 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     if model.is_dir():
         _show_all(model, flags)
         return
-    from ortconv.cli.partition_view import sections
+    from ortconv.cli.render import room
     from ortconv.gates import check_gates, parse_gates
-    from ortconv.report.partition import metrics
+    from ortconv.report.partition import document, metrics, sections
 
     conditions = parse_gates(flags["fail_on"], "partition")
     analysis_at = _analyzer(model, flags)
@@ -56,20 +59,12 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     advice = [] if quiet and not as_json and flags["html"] is None else found.advice()
     rows = _levels(model, analysis_at) if flags["compare_levels"] else []
     _draw(found, advice, rows, model, flags)
-    present(lambda: _document(model, found, advice, rows), lambda: sections(found, advice, rows, model))
+    width = room()
+    present(
+        lambda: document(model, found, advice, rows),
+        lambda: sections(found, advice, rows, model, is_wide=width is None or width >= WIDE),
+    )
     check_gates(conditions, numbers)
-
-
-def _document(model: Path, found: Analysis, advice: Sequence[Merge], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The document, with the parts that only some analyses have."""
-    from ortconv.report.partition import divided, document
-
-    more: dict[str, Any] = {"levels": rows} if rows else {}
-    if found.partitioning.target.takes_subgraphs:
-        more["subgraphs"] = [{"graph": i.label, **divided(i.partitioning, i.estimate)} for i in found.inside]
-    if found.gain is not None:
-        more["offload"] = found.gain.to_dict()
-    return document(str(model), found.level, found.partitioning, found.estimate, advice) | more
 
 
 def _show_all(folder: Path, flags: dict[str, Any]) -> None:
@@ -154,7 +149,7 @@ def _draw(
     if flags["svg"] is None and flags["html"] is None:
         return
     from ortconv.files import write_text
-    from ortconv.report.partition_page import partition_page
+    from ortconv.report.partition import page_of
     from ortconv.report.picture import drawn
     from ortconv.report.svg import drawing
 
@@ -162,4 +157,4 @@ def _draw(
     if flags["svg"] is not None:
         write_text(flags["svg"], drawing(scene, dark=flags["dark"]))
     if flags["html"] is not None:
-        write_text(flags["html"], partition_page(found, scene, model.name, advice, rows, shared.given_options()))
+        write_text(flags["html"], page_of(found, scene, model.name, advice, rows, shared.given_options()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import fill, wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -106,6 +106,8 @@ def _offloaded(result: Result) -> Iterator[Fact]:
     """Facts about the nodes on accelerators, if the conversion was for any."""
     if result.partitions is None:
         return
+    from ortconv.report.partition import gained
+
     sizes: dict[str, list[int]] = {}
     for p in result.partitions:
         sizes.setdefault(p["provider"], []).append(len(p["nodes"]))
@@ -161,20 +163,6 @@ def _compared(check: Validation) -> str:
     numbers = f"max abs {check.max_abs:.1e}, scaled {check.scaled:.1e} of {check.limit:.1e} allowed"
     excuse = f", expected with {', '.join(check.excused)}" if check.excused else ""
     return click.style(numbers, fg=tone) + f" on {check.backend}{excuse}"
-
-
-def gained(offload: dict[str, Any]) -> list[str]:
-    """The effect of --maximize-offload, in a line or two."""
-    before, after = offload["before"], offload["after"]
-    if offload["rewrites"]:
-        saved = before["refused"] - after["refused"]
-        what = f"{saved} nodes fewer on the CPU by {tally(offload['rewrites'])}"
-    else:
-        what = "no rewrite adds nodes"
-    counts = [f"{counted(n['partitions'], 'partition')} of {n['taken']} of {n['nodes']} nodes"
-              for n in (before, after)]  # fmt: skip
-    lines = [f"{' -> '.join(counts if offload['rewrites'] else counts[:1])}: {what}"]
-    return lines + ([offload["advice"]] if offload["advice"] else [])
 
 
 def _why_larger(result: Result) -> str:

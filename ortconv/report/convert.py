@@ -1,11 +1,13 @@
-"""The page of `ortconv convert`: the graph before and after, the rewrites as steps, partitions, numbers, size and time."""
+"""What `ortconv convert` shows as a page: the graph before and after, the rewrites as steps, partitions, numbers, size and time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ortconv.ir.model import Model
+from ortconv.models import load
 from ortconv.partition import Target, partition
 from ortconv.partition.cost import Estimate, estimate
 from ortconv.report.labels import byte_text
@@ -19,16 +21,16 @@ from ortconv.report.story import RewriteStep, rule_rows, story_page
 if TYPE_CHECKING:
     from ortconv.compare.validate import Validation
     from ortconv.optimizer.engine import Rewrite
-    from ortconv.pipeline import Result
+    from ortconv.pipeline import Options, Result
 
 
-def conversion_page(
-    result: Result, before: Model, after: Model, targets: Sequence[Target], options: Mapping[str, object]
-) -> str:
-    """The page of a conversion, with details of the source and of the written file.
+def page_of(result: Result, model: Path, settings: Options, options: Mapping[str, object]) -> str:
+    """The page of a conversion, with details of the source and of the written file; `options` are those of the command.
 
     Both graphs are colored for the first target, if there is one.
     """
+    targets = settings.targets()
+    before, after = load(model, settings.fix_dims), load(Path(result.files[0]))
     scenes, estimates = zip(*(_scene(model, targets) for model in (before, after)), strict=True)
     name = result.source.replace("\\", "/").rpartition("/")[2]
     size = f"{byte_text(result.bytes_before)} → {byte_text(result.bytes_after)}"

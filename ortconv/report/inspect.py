@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ortconv.files import size
+from ortconv.models import load
+from ortconv.report.page import about, page
+from ortconv.report.picture import drawn, picture, stage
 from ortconv.report.sections import Section
 from ortconv.wording import counted, shortened, tally
 
@@ -30,6 +35,19 @@ def sections(found: Inspection, *, everything: bool = False) -> list[Section]:
         *_lint(found, everything),
         Section("What stands out", [str(note) for note in found.notes]),
     ]
+
+
+def page_of(found: Inspection, model: Path, fix_dims: Mapping[str, int], options: Mapping[str, object]) -> str:
+    """The inspection as a page with the graph of the file as it is; `options` are those of the command."""
+    graph = load(model, fix_dims, only_to_run=True).graph
+    head, *shown = sections(found, everything=True)
+    return page(
+        model.name,
+        f"{counted(found.nodes, 'node')}, {found.format.upper()}",
+        [replace(head, title="Model"), *shown, about(options)],
+        kind="inspection",
+        stage=stage(picture(drawn(graph), model.name)),
+    )
 
 
 def _head(found: Inspection) -> Iterator[str]:
