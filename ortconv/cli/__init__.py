@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -194,6 +194,19 @@ def present(document: Callable[[], Any], view: Callable[[], str | Sequence[Secti
             show(shown, markdown=flags.get("markdown", False))
         elif shown:
             click.echo(shown, color=color())
+
+
+class VerbResult(NamedTuple):
+    """What a verb found about one model. `refuse` raises the error that the verb ends with, if there is one."""
+
+    document: Callable[[], dict[str, Any]]
+    view: Callable[[], str | Sequence[Section]]
+    refuse: Callable[[], None]
+
+    def end(self) -> None:
+        """Print the result of the present command, and raise its error."""
+        present(self.document, self.view)
+        self.refuse()
 
 
 def _failed(printed: Printed, error: OrtconvError) -> int:

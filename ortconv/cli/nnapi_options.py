@@ -54,7 +54,7 @@ OF_BACKEND = (
 CHOICES = ("nnapi_flags", "nnapi_feature_level", "devices", "nnapi_cache")
 
 
-def configured(backends: Sequence[str], flags: dict[str, Any], repeat: int = 1) -> list[str | Backend]:
+def configured(backends: Sequence[str], flags: Mapping[str, Any], repeat: int = 1) -> list[str | Backend]:
     """The named backends, which may be comma separated. The backend nnapi gets the flags, and uses a burst if it runs repeatedly.
 
     UsageError for flags of a backend that is not named.
@@ -68,7 +68,7 @@ def configured(backends: Sequence[str], flags: dict[str, Any], repeat: int = 1) 
     return [_nnapi(flags, burst=repeat > 1) if name == "nnapi" else name for name in names]
 
 
-def _nnapi(flags: dict[str, Any], *, burst: bool) -> Backend:
+def _nnapi(flags: Mapping[str, Any], *, burst: bool) -> Backend:
     from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, flags_of
 
     level = flags["nnapi_feature_level"]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import ANALYSIS_LEVELS, TARGETS
+from ortconv.cli import VerbResult
 from ortconv.cli import options as shared
-from ortconv.cli import present
 from ortconv.errors import UsageError
 from ortconv.wording import counted
 
@@ -40,34 +40,41 @@ USE_NCHW = shared.flag("--use-nchw", help="Assume the provider's flag USE_NCHW, 
 @shared.add(shared.PAGE, shared.BATCH, shared.LIMITS_OF_MODELS)
 @shared.flag("--markdown", help="Print Markdown, for a pull request. See --summary for directories.")
 @shared.add(shared.JSON_LINES, shared.QUIET)
-def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
+def command(model: Path, **flags: Any) -> None:
     """Show which nodes of MODEL (.onnx or .ort) an accelerator supports, the reasons against the others, and advice.
 
     With a directory, shows the counts for each model in it.
     """
     if model.is_dir():
         _show_all(model, flags)
-        return
+    else:
+        partitioned({"model": model, **flags}).end()
+
+
+def partitioned(flags: Mapping[str, Any]) -> VerbResult:
+    """The result on one model. It refuses a model for which a condition of --fail-on holds."""
     from ortconv.cli.render import room
     from ortconv.gates import check_gates, parse_gates
     from ortconv.report.partition import document, metrics, sections
 
+    model: Path = flags["model"]
     conditions = parse_gates(flags["fail_on"], "partition")
     analysis_at = _analyzer(model, flags)
     found = analysis_at(flags["level"])
     numbers = metrics(found.partitioning, found.estimate)
-    advice = [] if quiet and not as_json and flags["html"] is None else found.advice()
+    is_silent = flags["quiet"] and not flags["as_json"] and flags["html"] is None
+    advice = [] if is_silent else found.advice()
     rows = _levels(model, analysis_at) if flags["compare_levels"] else []
     _draw(found, advice, rows, model, flags)
     width = room()
-    present(
+    return VerbResult(
         lambda: document(model, found, advice, rows),
         lambda: sections(found, advice, rows, model, is_wide=width is None or width >= WIDE),
+        lambda: check_gates(conditions, numbers),
     )
-    check_gates(conditions, numbers)
 
 
-def _show_all(folder: Path, flags: dict[str, Any]) -> None:
+def _show_all(folder: Path, flags: Mapping[str, Any]) -> None:
     """Show the counts for each model of a folder. Wrong options are reported before the first model."""
     from ortconv.cli.folders import models_in, over_folder
     from ortconv.gates import parse_gates
@@ -76,7 +83,7 @@ def _show_all(folder: Path, flags: dict[str, Any]) -> None:
         raise UsageError("--svg, --html and --markdown show one model", hint="give a model, not a directory")
     parse_gates(flags["fail_on"], "partition")
     _analyzer(folder, flags)
-    over_folder("partitioned", ({"model": path} for path in models_in(folder)), _line)
+    over_folder("partitioned", partitioned, ({"model": path} for path in models_in(folder)), _line)
 
 
 def _line(document: dict[str, Any]) -> str:
@@ -103,7 +110,7 @@ def nnapi_settings(flags: Mapping[str, Any]) -> dict[str, Any]:
     return {"feature_level": flags["nnapi_feature_level"], "stop_ops": stop_ops}
 
 
-def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Analysis]:
+def _analyzer(model: Path, flags: Mapping[str, Any]) -> Callable[[str | None], Analysis]:
     """A function that analyzes the model at an optimization level."""
     from ortconv.partition.limits import Limits
     from ortconv.partition.profile import DeviceProfile
@@ -144,7 +151,7 @@ def _levels(model: Path, analysis_at: Callable[[str | None], Analysis]) -> list[
 
 
 def _draw(
-    found: Analysis, advice: Sequence[Merge], rows: Sequence[dict[str, Any]], model: Path, flags: dict[str, Any]
+    found: Analysis, advice: Sequence[Merge], rows: Sequence[dict[str, Any]], model: Path, flags: Mapping[str, Any]
 ) -> None:
     if flags["svg"] is None and flags["html"] is None:
         return

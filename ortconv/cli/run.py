@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from ortconv.cli import VerbResult, printable
 from ortconv.cli import inputs as given
 from ortconv.cli import options as shared
-from ortconv.cli import present, printable
 from ortconv.cli.nnapi_options import OBSERVED, OF_BACKEND, configured, observed
 from ortconv.cli.render import columns
 from ortconv.errors import MismatchError, UsageError
@@ -67,44 +67,50 @@ if TYPE_CHECKING:
 @shared.flag("--plan", "-v", "--verbose", help="Show which node runs on which backend, and why.")
 @shared.fail_on("run", "latency>20ms,memory>200MB")
 @shared.add(shared.BATCH, shared.LIMITS_OF_MODELS, shared.JSON_LINES, shared.QUIET)
-def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | None, **flags: Any) -> None:
+def command(model: Path, **flags: Any) -> None:
     """Run MODEL (.onnx or .ort) once or several times and show its outputs.
 
     With a directory, runs each model in it that has test_data_set folders next to it on all of these, and checks the outputs.
     """
     if model.is_dir():
-        _check_all(model, backends, flags)
-        return
+        _check_all(model, flags)
+    else:
+        ran({"model": model, **flags}).end()
+
+
+def ran(flags: Mapping[str, Any]) -> VerbResult:
+    """The result on one model. It refuses outputs that are not as expected, and models for which a condition holds."""
     from ortconv.gates import check_gates, parse_gates
     from ortconv.report.run import metrics
 
     conditions = parse_gates(flags["fail_on"], "run")
-    document, results = _run(model, backends, custom_op_library, flags)
+    with observed(flags["backends"], flags) as trace:
+        document, results = _run(flags, trace)
     if flags["save"] is not None:
         from ortconv.compare.arrays import write_npz
 
         write_npz(flags["save"], results)
-    present(lambda: document, lambda: "\n".join(_lines(document)))
-    if "check" in document:
-        _refuse(document["check"], model)
-    check_gates(conditions, metrics(document))
+
+    def refuse() -> None:
+        if "check" in document:
+            _refuse(document["check"], flags["model"])
+        check_gates(conditions, metrics(document))
+
+    return VerbResult(lambda: document, lambda: "\n".join(_lines(document)), refuse)
 
 
-def _run(
-    model: Path, backends: Sequence[str], custom_op_library: Path | None, flags: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _run(flags: Mapping[str, Any], trace: Trace | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Load and run one model. Return the document about it, and the results by name."""
     from ortconv.report.run import described
     from ortconv.runtime.session import Session
 
-    trace = click.get_current_context().with_resource(observed(backends, flags))
     start = time.perf_counter()
     note_stage("load")
     session = Session(
-        model,
-        configured(backends, flags, flags["repeat"]),
+        flags["model"],
+        configured(flags["backends"], flags, flags["repeat"]),
         keep=flags["nodes"],
-        custom_op_library=custom_op_library,
+        custom_op_library=flags["custom_op_library"],
         threads=flags["threads"],
     )
     loaded = time.perf_counter() - start
@@ -114,7 +120,7 @@ def _run(
     measured = _measured(session, names, flags)
     document = {
         "version": 1,
-        "model": str(model),
+        "model": str(flags["model"]),
         "backends": [name for name, _ in session.regions],
         "load_seconds": round(loaded, 6),
         **measured.figures,
@@ -152,7 +158,7 @@ def _refuse(check: Mapping[str, Any], model: Path) -> None:
         raise MismatchError(f"'{name}' differs: {text}{more}", file=model, hint="--rtol and --atol allow for rounding")
 
 
-def _check_all(folder: Path, backends: Sequence[str], flags: Mapping[str, Any]) -> None:
+def _check_all(folder: Path, flags: Mapping[str, Any]) -> None:
     """Run the models of a folder on the data sets next to them."""
     from ortconv.cli.folders import data_sets, over_folder
     from ortconv.gates import parse_gates
@@ -166,10 +172,10 @@ def _check_all(folder: Path, backends: Sequence[str], flags: Mapping[str, Any]) 
         raise UsageError(
             "with a directory, --check is that directory", hint="the folders test_data_set_* in it are read"
         )
-    for backend in backends:
+    for backend in flags["backends"]:
         get_backend(backend)
     pairs = data_sets(folder)
-    over_folder("checked", ({"model": m, "inputs": (d,), "check": d} for m, d in pairs), _checked)
+    over_folder("checked", ran, ({"model": m, "inputs": (d,), "check": d} for m, d in pairs), _checked)
 
 
 def _checked(document: dict[str, Any]) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ortconv.errors import GateError
 from ortconv.files import size
-from ortconv.project.build import GATE, Build, BuiltArtifact
+from ortconv.project.build import Build, BuiltArtifact
 from ortconv.report import check
 from ortconv.report.sections import Section
 from ortconv.wording import counted
@@ -25,7 +26,7 @@ def sections(build: Build) -> Iterator[Section]:
 
 def _verdict(build: Build) -> str:
     failed = len(build.failed_gates)
-    broken = sum(bool(a.error) and a.error_kind != GATE for a in build.artifacts)
+    broken = sum(bool(a.error) and a.error_kind != GateError.kind for a in build.artifacts)
     verdicts = [f"{broken} failed"] if broken else []
     verdicts += [f"{failed} {'gate fails' if failed == 1 else 'gates fail'}"] if failed else []
     return ", ".join(verdicts) or "everything is fine"
