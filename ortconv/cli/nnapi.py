@@ -324,8 +324,8 @@ def _exported(result: ExportResult) -> Iterator[str]:
         rows.append((Path(one.file).name, len(one.nodes), one.operators, size(one.bytes), *ends))
     yield columns(("file", ">nodes", ">operators", ">size", "inputs", "outputs"), rows)
     for row in result.refusals[:SHOWN_REFUSALS]:
-        yield printable(f"left: {counted(row['nodes'], 'node')}, such as {row['example']}: {row['reason']}")
+        yield printable(f"left: {counted(row.nodes, 'node')}, such as {row.example}: {row.reason}")
     if len(result.refusals) > SHOWN_REFUSALS:
-        others = sum(row["nodes"] for row in result.refusals[SHOWN_REFUSALS:])
+        others = sum(row.nodes for row in result.refusals[SHOWN_REFUSALS:])
         yield f"left: {counted(others, 'node')} for other reasons; --json names all"
     yield from (labeled(*fact) for fact in proof(result.validation))

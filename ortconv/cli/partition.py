@@ -64,12 +64,12 @@ def partitioned(flags: Mapping[str, Any]) -> VerbResult:
     numbers = metrics(found.partitioning, found.estimate)
     is_silent = flags["quiet"] and not flags["as_json"] and flags["html"] is None
     advice = [] if is_silent else found.advice()
-    rows = _levels(model, analysis_at) if flags["compare_levels"] else []
-    _draw(found, advice, rows, model, flags)
+    levels = _levels(model, analysis_at) if flags["compare_levels"] else []
+    _draw(found, advice, levels, model, flags)
     width = room()
     return VerbResult(
-        lambda: document(model, found, advice, rows),
-        lambda: sections(found, advice, rows, model, is_wide=width is None or width >= WIDE),
+        lambda: document(model, found, advice, levels),
+        lambda: sections(found, advice, levels, model, is_wide=width is None or width >= WIDE),
         lambda: check_gates(conditions, numbers),
     )
 
@@ -137,21 +137,18 @@ def _analyzer(model: Path, flags: Mapping[str, Any]) -> Callable[[str | None], A
     )
 
 
-def _levels(model: Path, analysis_at: Callable[[str | None], Analysis]) -> list[dict[str, Any]]:
-    from ortconv.report.partition import level_row
-
+def _levels(model: Path, analysis_at: Callable[[str | None], Analysis]) -> list[Analysis]:
     if model.suffix.lower() == ".ort":
         raise UsageError(
             "an .ort model has one level only",
             file=model,
             hint="compare the levels of the .onnx model that it was made from",
         )
-    found = map(analysis_at, ANALYSIS_LEVELS)
-    return [level_row(s.level, s.partitioning, s.estimate) for s in found]
+    return list(map(analysis_at, ANALYSIS_LEVELS))
 
 
 def _draw(
-    found: Analysis, advice: Sequence[Merge], rows: Sequence[dict[str, Any]], model: Path, flags: Mapping[str, Any]
+    found: Analysis, advice: Sequence[Merge], levels: Sequence[Analysis], model: Path, flags: Mapping[str, Any]
 ) -> None:
     if flags["svg"] is None and flags["html"] is None:
         return
@@ -164,4 +161,4 @@ def _draw(
     if flags["svg"] is not None:
         write_text(flags["svg"], drawing(scene, dark=flags["dark"]))
     if flags["html"] is not None:
-        write_text(flags["html"], page_of(found, scene, model.name, advice, rows, shared.given_options()))
+        write_text(flags["html"], page_of(found, scene, model.name, advice, levels, shared.given_options()))

@@ -59,7 +59,8 @@ def _facts(result: Result) -> Iterator[Fact]:
         yield from _float16(result.float16)
     yield from _offloaded(result)
     yield from _refused(result)
-    yield from _releases(result)
+    if result.oldest_onnxruntime.release:
+        yield "loads in", f"onnxruntime {printable(str(result.oldest_onnxruntime))}"
     yield "size", f"{size(result.bytes_before)} -> {size(result.bytes_after)}"
     if result.bytes_after > result.bytes_before:
         yield "", f"larger since {_why_larger(result)}"
@@ -67,12 +68,6 @@ def _facts(result: Result) -> Iterator[Fact]:
     if len(result.files) > 1:
         yield "also wrote", ", ".join(result.files[1:])
     yield "time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())
-
-
-def _releases(result: Result) -> Iterator[Fact]:
-    if result.oldest_onnxruntime:
-        release, reason = (printable(result.oldest_onnxruntime[key]) for key in ("release", "reason"))
-        yield "loads in", f"onnxruntime {release} and later{reason and f' ({reason})'}"
 
 
 def convert_line(result: Result) -> str:
@@ -110,7 +105,7 @@ def _offloaded(result: Result) -> Iterator[Fact]:
 
     sizes: dict[str, list[int]] = {}
     for p in result.partitions:
-        sizes.setdefault(p["provider"], []).append(len(p["nodes"]))
+        sizes.setdefault(p.provider, []).append(len(p.nodes))
     for provider, own in sizes.items():
         share = f"{sum(own)} of {result.nodes_divided} nodes"
         yield provider, f"{counted(len(own), 'partition')}, {share} before the fusions for the CPU"
@@ -126,11 +121,11 @@ def _offloaded(result: Result) -> Iterator[Fact]:
 def _refused(result: Result) -> Iterator[Fact]:
     """Facts about the nodes that accelerators do not support."""
     if result.refusals:
-        counts = ", ".join(f"{row['nodes']} by {row['rule']}" for row in result.refusals)
-        yield "", f"{sum(row['nodes'] for row in result.refusals)} left to the CPU: {counts}"
+        counts = ", ".join(f"{row.nodes} by {row.rule}" for row in result.refusals)
+        yield "", f"{sum(row.nodes for row in result.refusals)} left to the CPU: {counts}"
     for row in result.refusals[:SHOWN_REFUSALS]:
-        advice = f" ({row['advice']})" if row["advice"] else ""
-        yield "", f"{row['rule']}: such as {printable(row['example'])}{advice}"
+        advice = f" ({row.advice})" if row.advice else ""
+        yield "", f"{row.rule}: such as {printable(row.example)}{advice}"
 
 
 def proof(check: Validation | None) -> list[Fact]:
@@ -169,7 +164,7 @@ def _why_larger(result: Result) -> str:
     if result.constants_before > result.bytes_before:
         return "the source stores constants in less room, shared or as varints"
     if result.folded_bytes > 0 and result.constants_after > result.constants_before:
-        most = ", ".join(f"{printable(fold['node'])} {size(fold['bytes'])}" for fold in result.folds)
+        most = ", ".join(f"{printable(fold.node)} {size(fold.bytes)}" for fold in result.folds)
         why = f"constant folding added {size(result.folded_bytes)}, most of it {most}"
         return f"{why}; --fold-limit SIZE bounds that, 0 prevents it"
     if result.constants_after > result.constants_before:

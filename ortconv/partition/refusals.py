@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
 
 from ortconv.partition.partitioner import Partitioning, node_name
 
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
-@dataclass
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A node, and an objection against it."""
+
+    node: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """Why nodes of one operator stay on the CPU: a rule, the number of nodes, the first objection, and all different advice."""
 
     op: str
     rule: str
-    nodes: int = 0
-    example: str = ""
-    message: str = ""
-    advice: list[str] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "op": self.op,
-            "rule": self.rule,
-            "nodes": self.nodes,
-            "example": {"node": self.example, "message": self.message},
-            "advice": self.advice,
-        }
+    nodes: int
+    example: Example
+    advice: list[str]
 
 
 def refusals(partitioning: Partitioning) -> list[Refusal]:
     """Every pair of operator and rule, most nodes first. A node with several objections counts for each rule once."""
-    found: dict[tuple[str, str], Refusal] = {}
-    for node, verdict in partitioning.verdicts.items():
-        seen = set()
-        for o in verdict.objections:
-            key = node.operator, o.rule
-            row = found.setdefault(key, Refusal(*key, 0, node_name(node), o.message))
-            if o.rule not in seen:
-                row.nodes += 1
-                seen.add(o.rule)
-            if o.advice and o.advice not in row.advice:
-                row.advice.append(o.advice)
-    return sorted(found.values(), key=lambda row: -row.nodes)
+    verdicts = partitioning.verdicts.items()
+    found = grouped(((node.operator, o.rule), (node, o)) for node, verdict in verdicts for o in verdict.objections)
+    rows = []
+    for (op, rule), own in found.items():
+        node, first = own[0]
+        advice = list(dict.fromkeys(o.advice for _, o in own if o.advice))
+        rows.append(Refusal(op, rule, len({node for node, _ in own}), Example(node_name(node), first.message), advice))
+    return sorted(rows, key=lambda row: -row.nodes)
+
+
+def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """The second parts of pairs by the first."""
+    found: dict[K, list[T]] = {}
+    for key, one in pairs:
+        found.setdefault(key, []).append(one)
+    return found

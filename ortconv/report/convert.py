@@ -67,9 +67,7 @@ def _step(rewrite: Rewrite) -> RewriteStep:
 def _sections(result: Result, scenes: Sequence[Scene], estimates: Sequence[Estimate | None]) -> Iterator[Section]:
     yield Section("Numbers", list(_proof(result.validation)))
     yield Section("Partitions", list(_partitions(scenes, estimates)))
-    reasons = [
-        ((Link(row["rule"], f"{row['rule']}:"), row["example"], row["advice"]), row["nodes"]) for row in result.refusals
-    ]
+    reasons = [((Link(row.rule, f"{row.rule}:"), row.example, row.advice), row.nodes) for row in result.refusals]
     yield Section("Why nodes stay on the CPU", (), ("reason", ">nodes"), reasons)
     yield Section("Rewrites by rule", (), ("rule", ">rewrites"), rule_rows(result.rewrites))
     yield Section("Size", (), ("", ">before", ">after"), list(_sizes(result)))
@@ -116,8 +114,7 @@ def _operators(scenes: Sequence[Scene]) -> list[tuple[object, ...]]:
 
 def _files(result: Result) -> Iterator[str]:
     yield from (file.replace("\\", "/").rpartition("/")[2] for file in result.files)
-    if result.oldest_onnxruntime:
-        release, reason = (result.oldest_onnxruntime[key] for key in ("release", "reason"))
-        yield f"loads in onnxruntime {release} and later{reason and f' ({reason})'}"
+    if result.oldest_onnxruntime.release:
+        yield f"loads in onnxruntime {result.oldest_onnxruntime}"
     if result.saved_fusions:
         yield f"{result.saved_fusions} fusions saved for onnxruntime"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from ortconv.wording import counted, milliseconds, shortened, tally
 
 if TYPE_CHECKING:
     from ortconv.pipeline.analysis import Analysis
+    from ortconv.pipeline.maximize_offload import Gain
 
 VERSION = 1
 
@@ -38,12 +40,10 @@ def metrics(partitioning: Partitioning, estimate: Estimate) -> dict[str, float]:
     }
 
 
-def document(
-    model: Path, analysis: Analysis, advice: Sequence[Merge], levels: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def document(model: Path, analysis: Analysis, advice: Sequence[Merge], levels: Sequence[Analysis]) -> dict[str, Any]:
     """The report as JSON values, with the parts that only some analyses have."""
     target = analysis.partitioning.target
-    more: dict[str, Any] = {"levels": levels} if levels else {}
+    more: dict[str, Any] = {"levels": list(map(_level, levels))} if levels else {}
     if target.takes_subgraphs:
         more["subgraphs"] = [{"graph": i.label, **_divided(i.partitioning, i.estimate)} for i in analysis.inside]
     if analysis.gain is not None:
@@ -68,24 +68,29 @@ def _divided(partitioning: Partitioning, estimate: Estimate) -> dict[str, Any]:
         "nodes_taken": partitioning.taken,
         "coverage_percent": partitioning.coverage,
         "partitions": [{**p.to_dict(), "cost": c.to_dict()} for p, c in partitions],
-        "refusals": [row.to_dict() for row in refusals(partitioning)],
+        "refusals": list(map(asdict, refusals(partitioning))),
         "estimate": estimate.to_dict(),
         "verdicts": [v.to_dict() for v in partitioning.verdicts.values()],
     }
 
 
-def level_row(level: str, partitioning: Partitioning, estimate: Estimate) -> dict[str, Any]:
-    """One line of a comparison of levels."""
+def _level(found: Analysis) -> dict[str, Any]:
+    """One level of a comparison of levels."""
+    partitioning, estimate = found.partitioning, found.estimate
     return {
-        "level": level,
+        "level": found.level,
         "nodes": partitioning.total,
         "partitions": len(partitioning.partitions),
         "nodes_taken": partitioning.taken,
         "coverage_percent": partitioning.coverage,
-        "largest": max((len(p.nodes) for p in partitioning.partitions), default=0),
+        "largest": _largest(partitioning),
         "cpu_seconds": estimate.cpu_seconds,
         "seconds": estimate.seconds,
     }
+
+
+def _largest(partitioning: Partitioning) -> int:
+    return max((len(p.nodes) for p in partitioning.partitions), default=0)
 
 
 # ---------------------------------------------------------------------- sections
@@ -96,7 +101,7 @@ NAMES = {"disable": "as it is", "basic": "basic", "extended": "extended", "aware
 
 
 def sections(
-    analysis: Analysis, advice: Sequence[Merge], levels: Sequence[Mapping[str, Any]], model: Path, *, is_wide: bool
+    analysis: Analysis, advice: Sequence[Merge], levels: Sequence[Analysis], model: Path, *, is_wide: bool
 ) -> list[Section]:
     """The analysis as lists and tables; `is_wide` adds sizes."""
     p, e = analysis.partitioning, analysis.estimate
@@ -106,13 +111,13 @@ def sections(
         f"{p.taken} of {p.total} nodes ({p.coverage:.1f} %), "
         f"{shortened(e.multiply_adds_taken)} of {shortened(e.multiply_adds)} multiply-adds"
     )
-    offload = gained(analysis.gain.to_dict()) if analysis.gain is not None else []
+    offload = gained(analysis.gain) if analysis.gain is not None else []
     times = f"{compared_times(e)}. The formula and its assumptions are in docs/cost.md."
     return [
-        Section(f"{model}, {level_name(analysis.level, analysis)}, for {p.target.label}{refused}", [head, *offload]),
-        levels_section(levels, analysis),
+        Section(f"{model}, {_level_name(analysis)}, for {p.target.label}{refused}", [head, *offload]),
+        _levels_section(levels),
         _partition_table(analysis, is_wide),
-        inside_section(analysis),
+        _inside_section(analysis),
         _reasons_section(analysis),
         Section("Changes that join partitions or put more nodes in them", list(map(str, advice))),
         Section(f"Estimated on {e.device.name}", [times]),
@@ -142,28 +147,26 @@ def _reasons_section(analysis: Analysis) -> Section:
     lines = []
     for row in rows[:MOST_REASONS]:
         more = f" (and {counted(len(row.advice) - 1, 'other')})" if len(row.advice) > 1 else ""
-        lines.append(f"{row.nodes} {row.op} by {row.rule}, for example {row.example}: {row.message}")
+        lines.append(f"{row.nodes} {row.op} by {row.rule}, for example {row.example.node}: {row.example.message}")
         lines += [f"  advice: {row.advice[0]}{more}"] if row.advice else []
     return Section(f"Left to the CPU{cut}", lines)
 
 
-def gained(offload: dict[str, Any]) -> list[str]:
+def gained(gain: Gain) -> list[str]:
     """The effect of --maximize-offload, in a line or two."""
-    before, after = offload["before"], offload["after"]
-    if offload["rewrites"]:
-        saved = before["refused"] - after["refused"]
-        what = f"{saved} nodes fewer on the CPU by {tally(offload['rewrites'])}"
+    before, after = gain.before, gain.after
+    if gain.rewrites:
+        what = f"{before.refused - after.refused} nodes fewer on the CPU by {tally(gain.rewrites)}"
     else:
         what = "no rewrite adds nodes"
-    counts = [f"{counted(n['partitions'], 'partition')} of {n['taken']} of {n['nodes']} nodes"
-              for n in (before, after)]  # fmt: skip
-    lines = [f"{' -> '.join(counts if offload['rewrites'] else counts[:1])}: {what}"]
-    return lines + ([offload["advice"]] if offload["advice"] else [])
+    counts = [f"{counted(n.partitions, 'partition')} of {n.taken} of {n.nodes} nodes" for n in (before, after)]
+    lines = [f"{' -> '.join(counts if gain.rewrites else counts[:1])}: {what}"]
+    return lines + ([gain.advice] if gain.advice else [])
 
 
-def level_name(level: str, analysis: Analysis) -> str:
+def _level_name(analysis: Analysis) -> str:
     """A level of analysis in words."""
-    return NAMES[level].format(analysis.partitioning.target.provider.name)
+    return NAMES[analysis.level].format(analysis.partitioning.target.provider.name)
 
 
 def compared_times(estimate: Estimate) -> str:
@@ -174,24 +177,25 @@ def compared_times(estimate: Estimate) -> str:
     )
 
 
-def levels_section(rows: Sequence[Mapping[str, Any]], analysis: Analysis) -> Section:
-    """A comparison of levels, from rows of `level_row`."""
+def _levels_section(levels: Sequence[Analysis]) -> Section:
+    """A comparison of levels."""
     header = ("level", ">nodes", ">partitions", ">assigned", ">coverage", ">largest", ">CPU", ">divided")
-    cells = [
-        (
-            level_name(r["level"], analysis), r["nodes"], r["partitions"], r["nodes_taken"], f"{r['coverage_percent']:.1f} %",
-            r["largest"], milliseconds(r["cpu_seconds"]), milliseconds(r["seconds"]),
-        )
-        for r in rows
-    ]  # fmt: skip
-    return Section("Levels", header=header, rows=cells)
+    rows = [
+        (_level_name(one), p.total, len(p.partitions), p.taken, f"{p.coverage:.1f} %", _largest(p), *_times(e))
+        for one, p, e in ((one, one.partitioning, one.estimate) for one in levels)
+    ]
+    return Section("Levels", header=header, rows=rows)
 
 
-def inside_section(analysis: Analysis) -> Section:
+def _times(estimate: Estimate) -> tuple[str, str]:
+    return milliseconds(estimate.cpu_seconds), milliseconds(estimate.seconds)
+
+
+def _inside_section(analysis: Analysis) -> Section:
     """The graphs inside of nodes that have partitions."""
     header = ("graph", ">nodes", ">partitions", ">assigned", ">coverage", ">CPU", ">divided")
     rows = [
-        (i.label, p.total, len(p.partitions), p.taken, f"{p.coverage:.1f} %", milliseconds(e.cpu_seconds), milliseconds(e.seconds))
+        (i.label, p.total, len(p.partitions), p.taken, f"{p.coverage:.1f} %", *_times(e))
         for i, p, e in ((i, i.partitioning, i.estimate) for i in analysis.inside)
     ]  # fmt: skip
     return Section("Graphs inside of nodes", header=header, rows=rows)
@@ -205,10 +209,10 @@ def page_of(
     scene: Scene,
     title: str,
     advice: Sequence[Merge],
-    levels: Sequence[Mapping[str, Any]],
+    levels: Sequence[Analysis],
     options: Mapping[str, object],
 ) -> str:
-    """The page; `levels` are rows of a comparison of levels, `options` those of the command."""
+    """The page; `levels` are analyses at all levels to compare, `options` those of the command."""
     found = picture(scene, title, analysis.estimate)
     return page(
         title,
@@ -219,17 +223,15 @@ def page_of(
     )
 
 
-def _page_sections(
-    analysis: Analysis, advice: Sequence[Merge], levels: Sequence[Mapping[str, Any]]
-) -> Iterator[Section]:
+def _page_sections(analysis: Analysis, advice: Sequence[Merge], levels: Sequence[Analysis]) -> Iterator[Section]:
     yield Section("Estimate", _totals(analysis))
     yield Section("Why nodes stay on the CPU", (), ("reason", ">nodes"), list(_reason_rows(analysis)))
     yield Section("Changes that join partitions or put more nodes in them", [str(merge) for merge in advice])
     target = analysis.partitioning.target.provider.name
     header = ("partition", ">nodes", ">CPU ms", f">{target} ms", ">copies ms", ">gain ms")
     yield Section("Partitions", (), header, list(_partition_rows(analysis)))
-    yield levels_section(levels, analysis)
-    yield inside_section(analysis)
+    yield _levels_section(levels)
+    yield _inside_section(analysis)
     yield Section("Assumptions of the estimate", ASSUMPTIONS)
 
 
@@ -245,14 +247,14 @@ def _totals(analysis: Analysis) -> list[str]:
     if p.target.refused_ops:
         lines.append(f"without {', '.join(p.target.refused_ops)}")
     if analysis.gain is not None:
-        lines.append(f"rewrites for the target: {len(analysis.gain.to_dict().get('rewrites', ()))} kinds")
+        lines.append(f"rewrites for the target: {len(analysis.gain.rewrites)} kinds")
     return lines
 
 
 def _reason_rows(analysis: Analysis) -> Iterator[tuple[object, ...]]:
     for row in refusals(analysis.partitioning):
         advice = f"Advice: {row.advice[0]}" if row.advice else ""
-        yield (Link(f"{row.op}: {row.rule}", f"{row.op} {row.rule}:"), row.message, advice), row.nodes
+        yield (Link(f"{row.op}: {row.rule}", f"{row.op} {row.rule}:"), row.example.message, advice), row.nodes
 
 
 def _partition_rows(analysis: Analysis) -> Iterator[tuple[object, ...]]:
