@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, which has a plural in -s: "1 node", "2 nodes"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun, or another phrase, whose plural ends in -s by default: "1 node", "2 nodes"."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def milliseconds(seconds: float) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ortconv.choices import REFERENCE_DEVICE
 from ortconv.cli import completion, present, printable
 from ortconv.cli import inputs as given
 from ortconv.cli import options as shared
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 DEFAULT_DEVICES = ("gpu-fp16", "npu-int8")
 DEFAULT_FLAGS = ("", "fp16", "nchw")
 MODES = ("sync", "async", "burst", "fenced", "dynamic")
-REFERENCE = "nnapi-reference"
 
 NOTHING = (
     "NNAPI supports no node of this model; ortconv partition says why, --fix-dim gives symbolic dimensions numbers"
@@ -232,7 +232,7 @@ def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool
 @click.option(
     "--device",
     "name",
-    default=REFERENCE,
+    default=REFERENCE_DEVICE,
     metavar="DEVICE",
     shell_complete=completion.devices,
     help="The device: the CPU, a simulated device by its name or TOML file, or an installed one by its name.",
@@ -266,7 +266,7 @@ def conformance(folder: Path, name: str, vlog: str | None, html: Path | None, qu
     from ortconv.report.nnapi.conformance import headline, page_of, sections
     from ortconv.report.sections import Section
 
-    device = get_device(REFERENCE) if name == REFERENCE else load_devices([name])[0]
+    device = get_device(name) if name == REFERENCE_DEVICE else load_devices([name])[0]
     with messages(vlog), stage_line(device.name, shown=not quiet and not vlog) as progress:
         found = check_device(
             device,

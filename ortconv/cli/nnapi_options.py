@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import FEATURE_LEVEL, FEATURE_LEVELS_TEXT
+from ortconv.choices import FEATURE_LEVEL, FEATURE_LEVELS_TEXT, REFERENCE_DEVICE
 from ortconv.cli import completion, printable
 from ortconv.cli import options as shared
 from ortconv.errors import UsageError
@@ -146,12 +146,11 @@ def messages(flags: str | None) -> Iterator[None]:
 def load_devices(profiles: Sequence[str]) -> list[Device]:
     """The devices of profiles. UsageError if two have the same name."""
     from ortconv.nnapi import load_device
-    from ortconv.nnapi.device import REFERENCE
 
     found: dict[str, Device] = {}
     for profile in profiles:
         device = load_device(profile)
-        if device.name in found or device.name == REFERENCE:
+        if device.name in found or device.name == REFERENCE_DEVICE:
             raise UsageError(f"there is a device '{device.name}' already", file=profile, hint="give it another name")
         found[device.name] = device
     return list(found.values())

@@ -23,6 +23,7 @@ from ortconv.pipeline.result import Result
 from ortconv.project.project import Artifact, Project, find_project, read_project
 from ortconv.public import public
 from ortconv.watch import Activity
+from ortconv.wording import counted
 
 T = TypeVar("T", Conversion, "CheckItem")
 R = TypeVar("R")
@@ -79,7 +80,7 @@ class Build(Document):
         gates = self.failed_gates
         if gates:
             hint = "if this is meant, accept it: ortconv build --update"
-            count = f"{len(gates)} {'gate fails' if len(gates) == 1 else 'gates fail'}"
+            count = counted(len(gates), "gate fails", "gates fail")
             raise GateError(f"{count}: {'; '.join(gates)}", file=self.project, hint=hint)
 
 

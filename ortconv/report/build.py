@@ -28,7 +28,7 @@ def _verdict(build: Build) -> str:
     failed = len(build.failed_gates)
     broken = sum(bool(a.error) and a.error_kind != GateError.kind for a in build.artifacts)
     verdicts = [f"{broken} failed"] if broken else []
-    verdicts += [f"{failed} {'gate fails' if failed == 1 else 'gates fail'}"] if failed else []
+    verdicts += [counted(failed, "gate fails", "gates fail")] if failed else []
     return ", ".join(verdicts) or "everything is fine"
 
 
@@ -49,4 +49,4 @@ def _gates(artifact: BuiltArtifact) -> str:
     if found.updated:
         return "accepted"
     total, failed = len(found.conditions), len(found.failed)
-    return f"{failed} of {total} {'fails' if failed == 1 else 'fail'}" if failed else f"all {total} pass"
+    return counted(failed, f"of {total} fails", f"of {total} fail") if failed else f"all {total} pass"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ortconv.checking.check import Check
 from ortconv.report.sections import Section
+from ortconv.wording import counted
 
 
 def sections(found: Check) -> Iterator[Section]:
@@ -23,7 +24,8 @@ def sections(found: Check) -> Iterator[Section]:
 
 def _verdict(found: Check) -> str:
     total, failed = len(found.conditions), len(found.failed)
-    return f"{failed} of {total} gates {'fails' if failed == 1 else 'fail'}" if failed else f"all {total} gates pass"
+    gates = f"of {total} gates"
+    return counted(failed, f"{gates} fails", f"{gates} fail") if failed else f"all {total} gates pass"
 
 
 def _change(value: float | None, baseline: float | None) -> str:

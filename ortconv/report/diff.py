@@ -93,7 +93,7 @@ def _head(found: ModelDiff) -> Iterator[str]:
 
 
 def _counted(kind: str, count: int) -> str:
-    return f"{count} {CALLED.get(kind, (kind, kind.replace(' ', 's ')))[count != 1]}"
+    return counted(count, *CALLED.get(kind, (kind, kind.replace(" ", "s "))))
 
 
 def _by_kind(changes: Iterable[Change], everything: bool) -> Iterator[Section]:
