@@ -83,9 +83,10 @@ def convert_all(
         if resume is not None:
             kept = BatchJournal(folder) if isinstance(folder, Path) else FarJournal(folder)
             resources.callback(kept.close)
-        items = _items(
-            targets, folder, options, kept, resume is True, is_near=crew.is_local and isinstance(folder, Path)
-        )
+        known = kept.records() if kept is not None and resume else {}
+        is_near = crew.is_local and isinstance(folder, Path)
+        who = Journaling.NONE if kept is None else Journaling.WORKER if is_near else Journaling.CALLER
+        items = (Conversion(path, folder, out, options, who, known.get(out)) for out, path in targets.items())
         batch = Batch(partial(convert_anywhere, observer=observer), items, crew, lambda item: str(item.source))
         return Conversions(batch, targets, folder, options, kept, resources.pop_all())
 
@@ -103,22 +104,6 @@ def _targets(paths: Iterable[Location], root: Location, folder: Location, option
             raise UsageError(message, hint="rename one")
         targets[target] = path
     return targets
-
-
-def _items(
-    targets: Mapping[str, Location],
-    folder: Location,
-    options: Options,
-    kept: Journal | None,
-    resume: bool,
-    *,
-    is_near: bool,
-) -> Iterator[Conversion]:
-    """The work on each source. Its result is recorded by the worker if the journal `is_near`."""
-    known = kept.records() if kept is not None and resume else {}
-    who = Journaling.NONE if kept is None else Journaling.WORKER if is_near else Journaling.CALLER
-    for output, source in targets.items():
-        yield Conversion(source, folder, output, options, who, known.get(output))
 
 
 class Conversions(Iterator[Result | Failure]):
