@@ -178,12 +178,18 @@ def print_json(document: Any, indent: int | None = 1) -> None:
     click.echo(json.dumps(document, indent=indent))
 
 
-def present(document: Callable[[], Any], view: Callable[[], str | Sequence[Section]]) -> None:
+def present(
+    document: Callable[[], Any], view: Callable[[], str | Sequence[Section]], page: Callable[[], str] | None = None
+) -> None:
     """Print the result of the present command: its document with --json, nothing with --quiet, else its view, a text or sections.
 
-    Sections are Markdown with --markdown. An empty text is not printed.
+    Sections are Markdown with --markdown. An empty text is not printed. Before, the page is written with --html.
     """
     flags = click.get_current_context().params
+    if page is not None and flags["html"] is not None:
+        from ortconv.files import write_text
+
+        write_text(flags["html"], page())
     if flags.get("as_json"):
         print_json(document())
     elif not flags.get("quiet"):

@@ -34,7 +34,7 @@ from ortconv.cli.options import (
 @fail_on("inspect", "onnxruntime>1.17,size>5MB")
 @add(MARKDOWN, JSON_AND_QUIET)
 @flag("-v", "--verbose", help="List every operator, input and reason, not only the first ones.")
-def command(model: Path, lint: Literal["quantization"] | None, html: Path | None, verbose: bool, **flags: Any) -> None:
+def command(model: Path, lint: Literal["quantization"] | None, verbose: bool, **flags: Any) -> None:
     """Show the interface of MODEL (.onnx or .ort), its operators, cost, memory, quantization, and unusual facts."""
     from ortconv.gates import check_gates, parse_gates
     from ortconv.inspection.inspect import inspect
@@ -43,9 +43,9 @@ def command(model: Path, lint: Literal["quantization"] | None, html: Path | None
     conditions = parse_gates(flags["fail_on"], "inspect")
     fix_dims = sizes_in(flags["fix_dims"])
     found = inspect(model, fix_dims=fix_dims, lint=lint)
-    if html is not None:
-        from ortconv.files import write_text
-
-        write_text(html, page_of(found, model, fix_dims, given_options()))
-    present(found.to_dict, lambda: sections(found, everything=verbose))
+    present(
+        found.to_dict,
+        lambda: sections(found, everything=verbose),
+        lambda: page_of(found, model, fix_dims, given_options()),
+    )
     check_gates(conditions, found.metrics(), file=model)

@@ -15,7 +15,7 @@ from ortconv.cli import inputs as given
 from ortconv.cli import options as shared
 from ortconv.cli.nnapi_options import DEVICES, FLAGS_TEXT, MODEL, VLOG, load_devices, messages, prepared
 from ortconv.cli.progress import stage_line
-from ortconv.cli.render import columns, labeled, proof
+from ortconv.cli.render import columns, labeled
 from ortconv.cli.usage import Commands
 from ortconv.errors import MismatchError
 from ortconv.files import size
@@ -106,22 +106,17 @@ def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
 @click.option("--repeat", type=shared.COUNT, default=10, help="Number of runs for each median.")
 @shared.flag("--timing", help="Show the time of application, runtime, driver and CPU by phase.")
 @shared.add(VLOG, shared.PAGE, shared.JSON)
-def benchmark(model: Path, html: Path | None, **flags: Any) -> None:
+def benchmark(model: Path, **flags: Any) -> None:
     """Compare NNAPI devices, flags and CPU backends on MODEL (.onnx or .ort): latency, and difference of the outputs.
 
     Each device runs alone; several devices then run together. Without --device, they are gpu-fp16 and npu-int8. The time of a
     simulated device is the time of its nodes on the numpy backend, scaled by the profile, plus launches and copies.
     """
-    from ortconv.report.nnapi.benchmark import document
+    from ortconv.report.nnapi.benchmark import document, page_of
 
     with messages(flags["vlog"]):
         found = _compared(model, flags)
-    if html is not None:
-        from ortconv.files import write_text
-        from ortconv.report.nnapi.benchmark import page_of
-
-        write_text(html, page_of(found, shared.given_options()))
-    present(lambda: document(found), lambda: _benchmarked(found))
+    present(lambda: document(found), lambda: _benchmarked(found), lambda: page_of(found, shared.given_options()))
 
 
 def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
@@ -255,7 +250,7 @@ def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool
 )
 @shared.flag("--core", help="Leave out records that repeat others with other lifetimes of their operands.")
 @shared.add(VLOG, shared.PAGE, shared.MARKDOWN, shared.JSON_AND_QUIET)
-def conformance(folder: Path, name: str, vlog: str | None, html: Path | None, quiet: bool, **flags: Any) -> None:
+def conformance(folder: Path, name: str, vlog: str | None, quiet: bool, **flags: Any) -> None:
     """Test an NNAPI device with conformance records: models with inputs and expected outputs.
 
     A record that the device does not support as a whole is skipped. Exit code 4 if one fails.
@@ -276,11 +271,7 @@ def conformance(folder: Path, name: str, vlog: str | None, html: Path | None, qu
             variations=not flags["core"],
             progress=progress,
         )
-    if html is not None:
-        from ortconv.files import write_text
-
-        write_text(html, page_of(found))
-    present(found.to_dict, lambda: [Section(headline(found), [str(folder)]), *sections(found)])
+    present(found.to_dict, lambda: [Section(headline(found), [str(folder)]), *sections(found)], lambda: page_of(found))
     if found.failures:
         raise MismatchError(headline(found))
 
@@ -328,4 +319,6 @@ def _exported(result: ExportResult) -> Iterator[str]:
     if len(result.refusals) > SHOWN_REFUSALS:
         others = sum(row.nodes for row in result.refusals[SHOWN_REFUSALS:])
         yield f"left: {counted(others, 'node')} for other reasons; --json names all"
+    from ortconv.report.convert import proof
+
     yield from (labeled(*fact) for fact in proof(result.validation))

@@ -13,16 +13,16 @@ from ortconv.partition import Partitioning
 from ortconv.partition.advice import Merge
 from ortconv.partition.cost import ASSUMPTIONS, Estimate
 from ortconv.partition.refusals import refusals
+from ortconv.report.convert import gained
 from ortconv.report.labels import byte_text, operators
 from ortconv.report.page import about, page
 from ortconv.report.picture import picture, stage
 from ortconv.report.scene import Scene, headline
 from ortconv.report.sections import Link, Section
-from ortconv.wording import counted, milliseconds, shortened, tally
+from ortconv.wording import counted, milliseconds, shortened
 
 if TYPE_CHECKING:
     from ortconv.pipeline.analysis import Analysis
-    from ortconv.pipeline.maximize_offload import Gain
 
 VERSION = 1
 
@@ -150,18 +150,6 @@ def _reasons_section(analysis: Analysis) -> Section:
         lines.append(f"{row.nodes} {row.op} by {row.rule}, for example {row.example.node}: {row.example.message}")
         lines += [f"  advice: {row.advice[0]}{more}"] if row.advice else []
     return Section(f"Left to the CPU{cut}", lines)
-
-
-def gained(gain: Gain) -> list[str]:
-    """The effect of --maximize-offload, in a line or two."""
-    before, after = gain.before, gain.after
-    if gain.rewrites:
-        what = f"{before.refused - after.refused} nodes fewer on the CPU by {tally(gain.rewrites)}"
-    else:
-        what = "no rewrite adds nodes"
-    counts = [f"{counted(n.partitions, 'partition')} of {n.taken} of {n.nodes} nodes" for n in (before, after)]
-    lines = [f"{' -> '.join(counts if gain.rewrites else counts[:1])}: {what}"]
-    return lines + ([gain.advice] if gain.advice else [])
 
 
 def _level_name(analysis: Analysis) -> str:
