@@ -3,7 +3,6 @@
 # Annotations are values here: a TypedDict looks for NotRequired in them when it is made.
 from typing import Any, NotRequired, TypedDict
 
-from ortconv.compare.validate import Validation
 from ortconv.optimizer.catalog import RewriteEntry
 from ortconv.ortformat.check import Finding
 from ortconv.ortformat.opconfig import Missing
@@ -13,6 +12,7 @@ from ortconv.pipeline.export_tflite import ExportedFile, Reason
 from ortconv.pipeline.float16 import Float16
 from ortconv.pipeline.result import Fold, LeftToCpu
 from ortconv.report.run import Share
+from ortconv.validation.validate import Validation
 
 Numbers = dict[str, float | None]
 

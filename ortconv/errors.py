@@ -2,7 +2,7 @@
 
     OrtconvError            1   something in ortconv itself is wrong: please report it
     ├── InternalError       1   an exception that no part of the model explains
-    ├── UsageError          2   an option or argument is wrong
+    ├── UsageError          2   an option or argument is wrong, or a file cannot be read or written
     ├── ModelError          3   the model is invalid, or uses what ortconv does not support
     │   ├── FormatError     3     the bytes of the file are damaged
     │   ├── GraphError      3     the graph breaks the rules of its operators or of SSA form

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import opened, renamed, temporary_folder
-from ortconv.ir.model import Model
+from ortconv.ir.model import OLDEST_OPSET, Model
 from ortconv.public import public
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ def load(
     symbolic dimensions of an ONNX model. Operator sets before 7, which ONNX Runtime has few kernels for and no rewrite
     expects, are refused unless the model is `only_to_run`. `check` may refuse the graph of an ONNX model before it is built.
     """
-    from ortconv.onnxio.check import OLDEST_OPSET
-
     oldest = 1 if only_to_run else OLDEST_OPSET
     if isinstance(source, str | os.PathLike):
         path = Path(source)

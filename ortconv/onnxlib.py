@@ -32,8 +32,12 @@ def _load(name: str) -> Any:
     return module
 
 
-messages: Any = _load("onnx_ml_pb2")
 native: Any = _load("onnx_cpp2py_export")
+
+_MESSAGES = (
+    "AttributeProto", "FunctionProto", "GraphProto", "ModelProto", "NodeProto", "OperatorSetIdProto", "SparseTensorProto",
+    "TensorProto", "TypeProto", "ValueInfoProto",
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from onnx import (
@@ -48,20 +52,20 @@ if TYPE_CHECKING:
         TypeProto,
         ValueInfoProto,
     )
-else:
-    AttributeProto = messages.AttributeProto
-    FunctionProto = messages.FunctionProto
-    GraphProto = messages.GraphProto
-    ModelProto = messages.ModelProto
-    NodeProto = messages.NodeProto
-    OperatorSetIdProto = messages.OperatorSetIdProto
-    SparseTensorProto = messages.SparseTensorProto
-    TensorProto = messages.TensorProto
-    TypeProto = messages.TypeProto
-    ValueInfoProto = messages.ValueInfoProto
 
-IR_VERSION: int = messages.IR_VERSION
-"""The newest IR version that the package knows."""
+    messages: Any
+    IR_VERSION: int
+    """The newest IR version that the package knows."""
+else:
+
+    def __getattr__(name: str) -> Any:
+        """The messages, loaded when the first of them is needed: .ort files run without them."""
+        if name not in ("messages", "IR_VERSION", *_MESSAGES):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        messages = _load("onnx_ml_pb2")
+        globals().update({known: getattr(messages, known) for known in ("IR_VERSION", *_MESSAGES)}, messages=messages)
+        return globals()[name]
+
 
 SchemaError: type[Exception] = native.defs.SchemaError
 InferenceError: type[Exception] = native.shape_inference.InferenceError

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 _NOTES = 1 << 16
 
+_INTERRUPTED = 130
+
+_RETURNED = _NOTES - 1
+"""The byte of the notes that is set when the function has returned. Native code may end the child with any exit code."""
+
 
 def supervised(run: Callable[[], int], died: Callable[[OrtconvError], int]) -> int:
     """Run a function in a child process. Return its exit code, or the result of `died` for the child's death.
@@ -32,7 +37,7 @@ def supervised(run: Callable[[], int], died: Callable[[OrtconvError], int]) -> i
         while True:
             notes[:] = bytes(_NOTES)
             code = _result(run, notes, fatal)
-            if code >= 0:
+            if code >= 0 and (notes[_RETURNED] or code == _INTERRUPTED):
                 return code
             if -code in (signal.SIGTERM, signal.SIGHUP):
                 signal.signal(-code, signal.SIG_DFL)
@@ -72,7 +77,7 @@ def _result(run: Callable[[], int], notes: mmap.mmap, fatal: Mapping[str, str]) 
     _, status = os.waitpid(child, 0)
     for number, handler in before.items():
         signal.signal(number, handler)
-    return 130 if interrupts else os.waitstatus_to_exitcode(status)
+    return _INTERRUPTED if interrupts else os.waitstatus_to_exitcode(status)
 
 
 def _run_child(run: Callable[[], int], parent: int, notes: mmap.mmap, fatal: Mapping[str, str]) -> NoReturn:
@@ -87,6 +92,7 @@ def _run_child(run: Callable[[], int], parent: int, notes: mmap.mmap, fatal: Map
 
         traceback.print_exc()
         code = 1
+    notes[_RETURNED] = 1
     process.end(code)
 
 

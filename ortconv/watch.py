@@ -19,9 +19,14 @@ from typing import NamedTuple, NoReturn
 
 from ortconv.errors import BackendError, CrashError, LimitError, OrtconvError
 from ortconv.process import peak_bytes
+from ortconv.wording import counted
 
 MOST_ATTEMPTS = 4
 """Maximum number of attempts at work that dies in another risky call each time."""
+
+
+LONGEST = 1e9
+"""The longest time limit in seconds, 30 years. Timers overflow at larger ones."""
 
 
 class ProcessLimits(NamedTuple):
@@ -138,7 +143,7 @@ def limited(limits: ProcessLimits) -> Iterator[None]:
             raise
         raise _out_of_memory(_activity) from error
     except OrtconvError as error:
-        if limits.bytes is None or not isinstance(error.__cause__, MemoryError):
+        if limits.bytes is None or not _lacks_memory(error):
             raise
         raise _out_of_memory(_activity, f": {error.message}").at(file=error.file, node=error.node) from error
     finally:
@@ -146,7 +151,14 @@ def limited(limits: ProcessLimits) -> Iterator[None]:
             reset()
 
 
+def _lacks_memory(error: OrtconvError) -> bool:
+    """Whether an allocation failed: in Python, in the C++ of a backend, or that of a thread's stack."""
+    texts = ("std::bad_alloc", "can't start new thread")
+    return isinstance(error.__cause__, MemoryError) or any(text in error.message for text in texts)
+
+
 def _limit_seconds(seconds: float) -> Callable[[], object]:
+    seconds = min(seconds, LONGEST)
     if is_watched() and hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
@@ -249,7 +261,10 @@ def _in_stage(stage: str) -> str:
 
 
 def _size(count: int) -> str:
-    return f"{count / 2**30:.3g} GiB" if count >= 1 << 30 else f"{count / 2**20:.3g} MiB"
+    for bits, unit in ((30, "GiB"), (20, "MiB")):
+        if count >= 1 << bits:
+            return f"{count / (1 << bits):.3g} {unit}"
+    return counted(count, "byte")
 
 
 # ---------------------------------------------------------------------- of a child

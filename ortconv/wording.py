@@ -13,6 +13,13 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
+def escaped(text: str, kept: str = "") -> str:
+    """The text with control characters escaped, except those in `kept`. Names of files and models may have any."""
+    return "".join(
+        c if c.isprintable() or c in kept else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
+
+
 def milliseconds(seconds: float) -> str:
     """A short time."""
     return f"{seconds * 1e3:.3g} ms"

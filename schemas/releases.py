@@ -32,7 +32,7 @@ from ortconv.ir.model import Model
 from ortconv.ir.schema import OPEN, Schema, schema
 from ortconv.ir.types import TensorType
 from ortconv.onnxio.load import from_proto
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.ortformat.writer import save
 from ortconv.pipeline import optimize
 
@@ -299,7 +299,7 @@ def actions(folder: Path) -> dict[str, int]:
         for name, net in {**nets.QUANTIZED, **nets.UNREPLAYABLE}.items():
             for kind in ("uint8", "int8"):
                 model = from_proto(net(kind).proto())
-                optimize(model, context=Context(optimization_style="Runtime"))
+                optimize(model, context=Context(PassSettings(optimization_style="Runtime")))
                 key = f"{name}_{kind}"
                 paths[key], saved[key] = Path(where, f"{key}.ort"), {fusion.action for fusion in model.saved}
                 save(model, paths[key])

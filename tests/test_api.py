@@ -211,7 +211,7 @@ def test_reports_name_the_output_and_not_its_draft(
         draft = next(g for g in given if isinstance(g, Path))
         raise MismatchError(f"{draft} is off", file=draft)
 
-    monkeypatch.setattr("ortconv.compare.validate.validate", refuse)
+    monkeypatch.setattr("ortconv.validation.validate.validate", refuse)
     with pytest.raises(MismatchError) as found:
         ortconv.convert(source, tmp_path / "out.ort")
     assert str(found.value).count(str(tmp_path / "out.ort")) == 2

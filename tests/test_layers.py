@@ -22,14 +22,16 @@ LAYERS: list[set[str]] = [
     {"watch"},
     {"supervisor", "workers"},
     {"ir"},
-    {"runtime"},
+    {"arrays", "runtime"},
     {"onnxio", "ortformat", "optimizer", "partition", "executor"},
     {"nnapi"},
     {"tflite"},
     {"backends"},
     {"models"},
     {"session"},
+    {"inputs"},
     {"compare"},
+    {"validation"},
     {"pipeline"},
     {"batch", "differences", "exporting", "inspection"},
     {"reduction", "tuning"},
@@ -41,7 +43,7 @@ LAYERS: list[set[str]] = [
 ]
 RANK = {unit: rank for rank, units in enumerate(LAYERS) for unit in units}
 
-PARTS = {"runtime/session": "session"}
+PARTS = {"runtime/session": "session", "runtime/stream": "session"}
 """Modules that stand in another layer than the rest of their package."""
 
 ROOMS = ("replay", "algorithms", "kernels", "fusion", "")

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ortconv
 from tests.counting import imported
 
 MORE = 8
@@ -23,20 +24,56 @@ def run(samples: Path, folder: Path) -> list[str]:
     return ["run", "--quiet", str(samples / "mnist.onnx"), "--inputs", str(folder / "inputs.npz")]
 
 
-UNUSED = ("difflib", "hashlib", "numpy.random", "onnx", "onnxruntime", "random", "rich", "tempfile")
+def run_ort(samples: Path, folder: Path) -> list[str]:
+    model = folder / "mnist.ort"
+    ortconv.convert(samples / "mnist.onnx", model, validate=False)
+    verb, quiet, _, *options = run(samples, folder)
+    return [verb, quiet, str(model), *options]
+
+
+def partition_ort(samples: Path, folder: Path) -> list[str]:
+    return ["partition", run_ort(samples, folder)[2]]
+
+
+UNUSED = ("difflib", "numpy.ma", "numpy.random", "onnx", "onnxruntime", "random", "rich", "tempfile")
 COMMANDS: dict[str, tuple[Callable[[Path, Path], list[str]], int, tuple[str, ...]]] = {
-    "convert": (convert, 128, ("ortconv.batch", "ortconv.compare", "ortconv.partition", "ortconv.pipeline.manifest")),
-    "run": (run, 108, ("ortconv.compare.feeds", "ortconv.optimizer", "ortconv.partition", "ortconv.pipeline")),
+    "convert": (
+        convert,
+        118,
+        (
+            "hashlib",
+            "ortconv.batch",
+            "ortconv.inputs",
+            "ortconv.partition",
+            "ortconv.pipeline.manifest",
+            "ortconv.validation",
+        ),
+    ),
+    "run": (
+        run,
+        108,
+        ("hashlib", "ortconv.inputs.feeds", "ortconv.optimizer", "ortconv.partition", "ortconv.pipeline"),
+    ),
+    "partition an .ort file": (
+        partition_ort,
+        131,
+        ("google.protobuf", "ortconv.inputs", "ortconv.onnxio.load", "ortconv.validation"),
+    ),
+    "run an .ort file": (
+        run_ort,
+        96,
+        ("hashlib", "google.protobuf", "ortconv.onnxio", "ortconv.optimizer", "ortconv.partition"),
+    ),
 }
-"""By verb: a command, how many modules of ours it needs, and modules that it must not import."""
+"""By name: a command, how many modules of ours it needs, and modules that it must not import."""
 
 
-@pytest.mark.parametrize("verb", COMMANDS)
-def test_a_small_command_imports_what_it_uses(verb: str, samples: Path, tmp_path: Path) -> None:
-    command, count, unused = COMMANDS[verb]
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_small_command_imports_what_it_uses(name: str, samples: Path, tmp_path: Path) -> None:
+    command, count, unused = COMMANDS[name]
     loaded = imported("-m", "ortconv", *command(samples, tmp_path))
     assert sorted(loaded.intersection((*UNUSED, *unused))) == []
-    own = sum(1 for name in loaded if name.split(".")[0] == "ortconv")
+    own = sum(1 for module in loaded if module.split(".")[0] == "ortconv")
     assert count - MORE <= own <= count + MORE
 
 

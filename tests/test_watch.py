@@ -57,6 +57,23 @@ def test_a_memory_limit(tmp_path: Path) -> None:
     assert "ConstantOfShape 'c'" in done.stderr
 
 
+def test_a_time_limit_may_be_longer_than_timers_are() -> None:
+    done = ortconv("run", "sample_models/mnist.onnx", "--timeout", "1e20", "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_backend_without_memory_is_at_the_limit() -> None:
+    error = BackendError("RUNTIME_EXCEPTION : std::bad_alloc", backend="onnxruntime")
+    with pytest.raises(BackendError, match="bad_alloc"), watch.limited(ProcessLimits()):
+        raise error
+    limits = ProcessLimits(None, 512 << 30)
+    with (
+        pytest.raises(LimitError, match=r"more memory needed than 512 GiB.*: backend .*bad_alloc"),
+        watch.limited(limits),
+    ):
+        raise error
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
 def test_a_signal_ends_the_child(number: int, code: int, endless: Path) -> None:
     default = signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job would inherit that it is ignored
@@ -137,6 +154,7 @@ sys.exit(supervisor.supervised(run, died))
             ["backend onnxruntime: it dies of SIGABRT, a", "backend onnxruntime: it dies of SIGABRT, b"],
         ),
         ([], "watch.note_stage('load'); os.abort()", 3, ["a.onnx: the process died of SIGABRT, in stage load"]),
+        ([], "watch.note_stage('load'); os._exit(1)", 3, ["a.onnx: the process ended with exit code 1, in stage load"]),
         (["a", *"bcdef"], "", 3, ["a.onnx: the process died of SIGABRT, e"]),
         ([], "raise KeyError", 1, []),
     ],
@@ -192,6 +210,7 @@ def test_a_call_that_outlives_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
         (124, ProcessLimits(0.5), LimitError, "not done after 0.5 s, the time limit, in stage s"),
         (125, ProcessLimits(None, 3 << 30), LimitError, "more memory needed than 3 GiB, the memory limit, in stage s"),
         (125, ProcessLimits(None, 5 << 20), LimitError, "more memory needed than 5 MiB, the memory limit, in stage s"),
+        (125, ProcessLimits(None, 1), LimitError, "more memory needed than 1 byte, the memory limit, in stage s"),
         (9, ProcessLimits(1, 1), CrashError, "the process ended with exit code 9, in stage s"),
         (-63, ProcessLimits(), CrashError, "the process died of signal 63, in stage s"),
     ],

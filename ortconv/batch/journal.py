@@ -11,22 +11,18 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from ortconv.documents import Document, read_version
 from ortconv.errors import UsageError
 from ortconv.files import digest, lock
-from ortconv.pipeline.arguments import plain
+from ortconv.pipeline.kinds import plain
 from ortconv.pipeline.manifest import versions
-
-if TYPE_CHECKING:
-    from ortconv.pipeline.options import Options
+from ortconv.pipeline.options import OPTIONS, Options
 
 NAME = ".ortconv-journal.jsonl"
-UNIMPORTANT = ("details", "validate_budget", "write_config")
-"""Options that do not change the bytes of a result."""
 
 
 class JournalLine(Document):
@@ -152,7 +148,7 @@ def key(source: Path, external: Iterable[str], options: Options) -> str:
 
 def fingerprint(options: Options) -> str:
     """A digest of the options and of the versions that results depend on."""
-    values = {f.name: plain(getattr(options, f.name)) for f in fields(options) if f.name not in UNIMPORTANT}
+    values = {o.name: plain(getattr(options, o.name)) for o in OPTIONS.values() if o.flag is not None and o.in_key}
     return _digest_of([json.dumps(values, sort_keys=True, default=str), *map(" ".join, versions().items())])
 
 

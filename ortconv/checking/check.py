@@ -12,14 +12,15 @@ from ortconv.checking.baseline import Baseline, read_baseline, stored_model, wri
 from ortconv.checking.facts import Facts, facts_of, lacking, notes_on
 from ortconv.checking.measuring import MeasuredRatios, measure_both
 from ortconv.compare.comparison import compare, metrics, subject
-from ortconv.compare.feeds import Draw
 from ortconv.documents import Document
 from ortconv.errors import GateError, UsageError
-from ortconv.files import digest, read_text
+from ortconv.files import digest
 from ortconv.gates import METRICS, GateCondition, failed_gates, metrics_of, parse_gates
+from ortconv.inputs.feeds import Draw
 from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.partition import Target
 from ortconv.public import public
+from ortconv.wording import counted
 
 BACKENDS = ("onnxruntime",)
 """The backend on which outputs are compared."""
@@ -75,12 +76,18 @@ class Check(Document):
     updated: bool = False
     """Whether the baseline file was written."""
 
+    @property
+    def verdict(self) -> str:
+        """Such as: 2 of 8 gates fail"""
+        total, failed = len(self.conditions), len(self.failed)
+        gates = f"of {total} gates"
+        return counted(failed, f"{gates} fails", f"{gates} fail") if failed else f"all {total} gates pass"
+
     def refuse(self) -> None:
         """GateError if a condition holds."""
         if self.failed:
-            count = f"{len(self.failed)} of {len(self.conditions)} conditions of --fail-on hold"
             raise GateError(
-                f"{count}: {'; '.join(one.message for one in self.failed)}",
+                f"{self.verdict}: {'; '.join(one.message for one in self.failed)}",
                 file=self.model,
                 hint=f"if this is meant, accept it: ortconv check {self.model} --baseline {self.baseline} --update",
             )
@@ -169,7 +176,7 @@ def _static(now: Facts, then: Facts, app_config: str | Path | None) -> _Values:
     if app_config is None:
         config = RequiredOperators.parse("\n".join(then.required))
     else:
-        config = RequiredOperators.parse(read_text(app_config))
+        config = RequiredOperators.read(app_config)
     missing = lacking(now, config)
     before = {"missing": len(lacking(then, config))}
     return _Values({**now.values(), "missing": len(missing)}, {**then.values(), **before}, notes_on(now, then, missing))

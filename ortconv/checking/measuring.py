@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar
 from ortconv.backends.onnxruntime_app import SessionSettings
 from ortconv.batch.crew import Crew, crew_of
 from ortconv.batch.engine import Engine
-from ortconv.compare.feeds import Feeds
 from ortconv.errors import OrtconvError, UnsupportedError
+from ortconv.inputs.feeds import Feeds
 from ortconv.models import is_ort
 from ortconv.tuning.candidate import median_load, median_turn
 from ortconv.tuning.intervals import Interval, interval, log_ratio

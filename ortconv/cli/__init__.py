@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ortconv import __version__
-from ortconv.cli.usage import Commands, usage_error
+from ortconv.cli.usage import Commands, refuse_options_of_batches, usage_error
 from ortconv.errors import InternalError, OrtconvError, UsageError
 from ortconv.public import by_system
+from ortconv.wording import escaped
 
 if TYPE_CHECKING:
     from ortconv.report.sections import Section
@@ -87,7 +88,10 @@ def _checked(callback: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **flags: Any) -> Any:
         from ortconv.cli.outputs import check_outputs
 
-        check_outputs(click.get_current_context())
+        context = click.get_current_context()
+        check_outputs(context)
+        if not _is_batch(flags):
+            refuse_options_of_batches(context)
         try:
             with _limited(flags):
                 return callback(*args, **flags)
@@ -104,9 +108,14 @@ def _limited(flags: Mapping[str, Any]) -> AbstractContextManager[None]:
     model = flags.get("model")
     if isinstance(model, Path):
         note_file(str(model))
-    is_batch = isinstance(model, str) or (isinstance(model, Path) and model.is_dir())
     limits = ProcessLimits(flags.get("timeout"), flags.get("memory"))
-    return nullcontext() if is_batch or limits == ProcessLimits() else limited(limits)
+    return nullcontext() if _is_batch(flags) or limits == ProcessLimits() else limited(limits)
+
+
+def _is_batch(flags: Mapping[str, Any]) -> bool:
+    """Whether the model of a command is a directory, or a URL, which may be one."""
+    model = flags.get("model")
+    return isinstance(model, str) or (isinstance(model, Path) and model.is_dir())
 
 
 @click.group(cls=Verbs, context_settings=SETTINGS)
@@ -114,8 +123,8 @@ def _limited(flags: Mapping[str, Any]) -> AbstractContextManager[None]:
 def cli() -> None:
     """Convert ONNX models to NNAPI-aware ORT format, run them on this machine, and prove them right.
 
-    Exit codes: 0 ok, 1 a bug in ortconv, 2 usage, 3 model invalid or unsupported, 4 numbers differ, 5 a gate failed, 6 unsafe input
-    refused, 7 part of a batch failed, 130 interrupted.
+    Exit codes: 0 ok, 1 a bug in ortconv, 2 wrong option or file, 3 model invalid, unsupported or beyond a limit, 4 numbers differ,
+    5 a gate failed, 6 unsafe input refused, 7 part of a batch failed, 130 interrupted.
     """
 
 
@@ -225,7 +234,7 @@ def _ended(printed: Printed, message: str, code: int, error: OrtconvError | None
     """The exit code of a failure. With --json, first print a document about it, unless the command has printed one."""
     if printed.wanted and not printed.done:
         places = {key: getattr(error, key, None) for key in ("file", "node", "hint")}
-        click.echo(json.dumps({"version": 1, "error": message, **places, "exit_code": code}, indent=1))
+        click.echo(json.dumps({"version": 1, "error": message, **places, "exit_code": code}))
     return code
 
 
@@ -256,10 +265,7 @@ def printable(text: str) -> str:
     """The text with control characters and beginnings of GitHub's commands escaped. Names come from model files and must control
     neither the terminal nor the workflow in whose log they are.
     """
-    plain = "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape", "surrogatepass").decode() for c in text
-    )
-    return WORKFLOW_COMMAND.sub(lambda found: f"{found[0][:-1]}\\x{ord(found[0][-1]):x}", plain)
+    return WORKFLOW_COMMAND.sub(lambda found: f"{found[0][:-1]}\\x{ord(found[0][-1]):x}", escaped(text, kept="\n"))
 
 
 WORKFLOW_COMMAND = re.compile(r"^\s*::|##(?=\[)", re.MULTILINE)

@@ -5,26 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
-from ortconv.cli.options import on_command_line, words
+from ortconv.cli.options import Role, is_output, on_command_line, role_of, words
 from ortconv.errors import OrtconvError
 from ortconv.wording import command_line
 
-VIEWS = ("as_json", "quiet", "verbose", "markdown")
-"""Options that only change what a command prints."""
-
 
 def options_given() -> list[str]:
-    """The options on the present command line, without those that name output files."""
-    kept = (
-        (option, value) for option, value in on_command_line() if option.name not in VIEWS and not _is_output(option)
-    )
+    """The options on the present command line, without those that name output files or change only what is printed."""
+    kept = (pair for pair in on_command_line() if role_of(pair[0]) is not Role.VIEW and not is_output(pair[0]))
     return [word for option, value in kept for word in words(option, value)]
-
-
-def _is_output(option: click.Option) -> bool:
-    return isinstance(option.type, click.Path) and not option.type.exists
 
 
 def add_reduce_line(error: OrtconvError, model: Path, *commands: Sequence[str], output: str | None = None) -> None:

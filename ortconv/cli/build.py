@@ -10,7 +10,7 @@ import click
 
 from ortconv.cli import present
 from ortconv.cli.github import annotate, append_summary, check_github, set_output
-from ortconv.cli.options import FILE_OR_FOLDER, GITHUB, JSON_AND_QUIET, LIMITS_OF_BUILDS, OUTPUT_FILE, add, flag, jobs
+from ortconv.cli.options import FILE_OR_FOLDER, GITHUB, JSON_AND_QUIET, LIMITS_OF_BUILDS, add, flag, jobs, written
 from ortconv.cli.render import convert_line
 from ortconv.process import usable_cores
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @flag("--force", help="Convert all models, not only those that are out of date.")
 @flag("--update", help="Accept the artifacts: write their baselines, and check no gates.")
 @add(LIMITS_OF_BUILDS)
-@click.option("--summary", type=OUTPUT_FILE, metavar="FILE.md", help="Write the result as Markdown, too.")
+@written("--summary", metavar="FILE.md", help="Write the result as Markdown, too.")
 @add(GITHUB, JSON_AND_QUIET)
 def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Build the project of ortconv.toml: convert models that are out of date, and check the gates of each artifact.

@@ -33,8 +33,8 @@ def command(model: Path, check: str | None, output: Path | None, inputs: Path | 
     Private data is left out: descriptions and metadata of the model, absolute paths, environment variables. Example:
     ortconv bundle model.reduced.onnx --check 'ortconv convert {} -o {}.ort' --strip-weights
     """
+    from ortconv.arrays import read_npz
     from ortconv.cli.render import summary
-    from ortconv.compare.arrays import read_npz
     from ortconv.reduction.bundle import bundle
     from ortconv.reduction.command import Command
     from ortconv.report.bundle import facts

@@ -16,10 +16,9 @@ from ortconv.cli.partition import TARGET, USE_NCHW, target_of
 
 @click.command()
 @click.argument("model", type=shared.FILE)
-@click.option(
+@shared.written(
     "--baseline",
     required=True,
-    type=shared.OUTPUT_FILE,
     metavar="FILE.json",
     help="The baseline: facts about the accepted model, a copy of which is in the folder FILE.model.",
 )

@@ -12,7 +12,7 @@ from ortconv.choices import LEVELS
 from ortconv.cli import completion, present
 from ortconv.cli import inputs as given
 from ortconv.cli.again import add_reduce_line, options_given
-from ortconv.cli.options import BACKENDS, JSON, MARKDOWN, QUIET, TIME_AND_MEMORY, add, fail_on, flag
+from ortconv.cli.options import BACKENDS, JSON, MARKDOWN, QUIET, TIME_AND_MEMORY, add, fail_on, flag, view
 from ortconv.errors import GateError, MismatchError, OrtconvError, UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 )
 @fail_on("compare", "max_abs>1e-3,cosine<0.999", "The limits for rounding then do not apply.")
 @add(TIME_AND_MEMORY, MARKDOWN, JSON)
-@flag("-v", "--verbose", help="With --layers, show all values, not only those that differ.")
+@view("-v", "--verbose", help="With --layers, show all values, not only the first that differ.")
 @QUIET
 def command(models: tuple[str, ...], backends: tuple[str, ...], custom_op_library: Path | None, **flags: Any) -> None:
     """Run A and others on the same inputs, and show how far each one is from A.
@@ -115,6 +115,9 @@ def _converted(source: Subject, level: str) -> Subject:
     return Subject(f"{source.label} optimized ({level})", model, source.backends, None, Origin(names, rewrites))
 
 
+LOSS = "; if you expect a loss, as by float16, set a limit of your own, such as --fail-on 'scaled>0.01'"
+
+
 def _refuse(found: Sequence[Comparison], gated: bool) -> None:
     """MismatchError for outputs that differ. If gates decide, only for outputs that cannot be compared at all."""
     wrong = [(one, o) for one in found for o in one.outputs if not o.same and (o.found.mismatch or not gated)]
@@ -126,5 +129,9 @@ def _refuse(found: Sequence[Comparison], gated: bool) -> None:
         measure.mismatch or f"max abs {measure.max_abs:.3g}, scaled {measure.scaled:.3g} of {output.limit:.1e} allowed"
     )
     more = f"; {len(wrong) - 1} more differ" if len(wrong) > 1 else ""
-    hint = "--layers finds the first value that differs" if one.layers is None else None
+    hint = (
+        None
+        if one.layers is not None
+        else "--layers finds the first value that differs" + ("" if measure.mismatch else LOSS)
+    )
     raise MismatchError(f"output '{output.name}' of {one.subject.label} differs: {difference}{more}", hint=hint)

@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from ortconv.ir.model import Model
     from ortconv.pipeline import Options, Result
 
-REPLACED = ("optimization_level", "enable_passes", "disable_passes", "only_passes", "stop_after", "fold_limit")
-"""The options that --pipeline replaces."""
-
-OF_BATCHES = ("allow_conversion_failures", "cluster", "github", "jobs", "memory", "resume", "summary", "timeout")
-"""Options that do not change a conversion."""
-
 
 class ManyStyles(click.Command):
     """Lets --optimization-style accept several values in a row, as ONNX Runtime's converter does."""
@@ -44,7 +38,7 @@ class ManyStyles(click.Command):
 @click.command(cls=ManyStyles)
 @click.argument("model", type=shared.Location(exists=True, path_type=Path))
 @shared.output("The .ort file, or a directory for it.  [default: next to the model]")
-@click.option(
+@shared.written(
     "--output-dir",
     type=shared.Location(file_okay=False, path_type=Path),
     help="The directory to write to, keeping the folders below MODEL.",
@@ -119,9 +113,8 @@ class ManyStyles(click.Command):
     "all of them.",
 )
 @shared.add(shared.LIMITS_OF_MODELS, shared.PAGE, shared.JSON_LINES)
-@shared.flag("--markdown", help="Print Markdown, for a pull request. See --summary for directories.")
-@shared.QUIET
-@shared.flag("-v", "--verbose", help="List every pass and rewrite with nodes, bytes and time.")
+@shared.add(shared.MARKDOWN_OF_MODEL, shared.QUIET)
+@shared.view("-v", "--verbose", help="List every pass and rewrite with nodes, bytes and time.")
 def command(
     model: Path | str, output: Path | None, output_dir: Path | str | None, styles: tuple[str, ...], **flags: Any
 ) -> None:
@@ -157,7 +150,6 @@ class View(NamedTuple):
 def _convert_single(
     view: View, model: Path, place: Path | None, styles: Sequence[str], flags: Mapping[str, Any]
 ) -> None:
-    _refuse_options_of_folders(flags)
     if view.html is not None and len(styles) > 1:
         raise UsageError("--html shows one conversion", hint="name one style")
     results = [_converted(view, model, place, _options(flags, style, details=view.has_details)) for style in styles]
@@ -170,12 +162,6 @@ def _convert_single(
         from ortconv.report.convert import sections
 
         show([section for result in results for section in sections(result)], markdown=True)
-
-
-def _refuse_options_of_folders(flags: Mapping[str, Any]) -> None:
-    for name in ("resume", "cluster", "summary", "github"):
-        if flags[name]:
-            raise UsageError(f"--{name} needs a directory of models")
 
 
 def _converted(view: View, model: Path, place: Path | None, options: Options) -> Result:
@@ -302,29 +288,14 @@ def _narrate(stage: str, model: Model) -> None:
 
 
 def _options(flags: Mapping[str, Any], style: str, **settings: Any) -> Options:
-    from ortconv.pipeline import Options
+    from ortconv.pipeline.options import OPTIONS, Options
 
-    values = shared.read_values({name: value for name, value in flags.items() if name not in OF_BATCHES})
-    values["pipeline"] = _pipeline(values["pipeline"])
+    if flags["pipeline"] is not None:
+        for option, _ in shared.on_command_line():
+            if option.name in OPTIONS and OPTIONS[option.name].in_pipeline:
+                raise UsageError(f"--pipeline and {option.opts[0]} exclude each other", hint="change the file instead")
+    values = shared.read_values({name: value for name, value in flags.items() if name in OPTIONS})
     try:
         return Options(optimization_style=style, **values, **settings)
     except UsageError as error:
         raise (error.at(file=flags["pipeline"]) if flags["pipeline"] else error) from None
-
-
-def _pipeline(path: Path | None) -> str | None:
-    """The text of a pipeline file. UsageError if another option selects passes, too."""
-    if path is None:
-        return None
-    for option, _ in shared.on_command_line():
-        if option.name in REPLACED:
-            raise UsageError(f"--pipeline and {option.opts[0]} exclude each other", hint="change the file instead")
-    from ortconv.files import read_text
-    from ortconv.optimizer.recipe import parse
-
-    try:
-        text = read_text(path)
-        parse(text)
-    except UsageError as error:
-        raise error.at(file=path) from error
-    return text

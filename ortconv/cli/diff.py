@@ -29,18 +29,15 @@ OF_CONVERSION = (
 )
 """Options of convert that change the graph. `diff` repeats the conversion of A with them."""
 
-OF_COMMAND = ("timeout", "memory", "as_json", "markdown", "quiet")
-"""Options that do not belong to the conversion."""
-
 
 @click.command(context_settings={"show_default": False})
 @click.argument("a", type=shared.FILE)
 @click.argument("b", type=shared.FILE)
 @shared.flag("--exit-code", help="Exit with 4 if anything but names inside the graphs changed.")
 @shared.add(OF_CONVERSION, shared.TIME_AND_MEMORY, shared.PAGE, shared.MARKDOWN, shared.JSON)
-@shared.flag("-v", "--verbose", help="List every change and rewrite, not only the first ones of each kind.")
+@shared.view("-v", "--verbose", help="List every change and rewrite, not only the first ones of each kind.")
 @shared.QUIET
-def command(a: Path, b: Path, exit_code: bool, html: Path | None, verbose: bool, **flags: Any) -> None:
+def command(a: Path, b: Path, exit_code: bool, verbose: bool, **flags: Any) -> None:
     """Show the changes from model A to model B (.onnx or .ort): interface, nodes, attributes, constants, operator sets, metadata.
 
     Names inside the graphs and the order of nodes do not count. If B is an .ort file made from the .onnx model A, the conversion is
@@ -51,11 +48,9 @@ def command(a: Path, b: Path, exit_code: bool, html: Path | None, verbose: bool,
     from ortconv.report.diff import page_of, sections
 
     found = diff(a, b, **_settings(flags))
-    if html is not None:
-        from ortconv.files import write_text
-
-        write_text(html, page_of(found, a, b, shared.given_options()))
-    present(found.to_dict, lambda: sections(found, everything=verbose))
+    present(
+        found.to_dict, lambda: sections(found, everything=verbose), lambda: page_of(found, a, b, shared.given_options())
+    )
     if exit_code and not found.equal:
         count = len(found.changes)
         raise MismatchError(f"{counted(count, 'change')} from {a} to {b}")
@@ -63,5 +58,7 @@ def command(a: Path, b: Path, exit_code: bool, html: Path | None, verbose: bool,
 
 def _settings(flags: dict[str, Any]) -> dict[str, Any]:
     """The conversion settings on the command line."""
-    names = {option.name for option, _ in shared.on_command_line()}.difference(OF_COMMAND)
+    from ortconv.pipeline.options import OPTIONS
+
+    names = {option.name for option, _ in shared.on_command_line()} & OPTIONS.keys()
     return shared.read_values({name: value for name, value in flags.items() if name in names})

@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
+from ortconv.choices import names_in
 from ortconv.cli import VerbResult
 from ortconv.cli.batch_view import BatchView
 from ortconv.cli.github import check_github
-from ortconv.cli.options import names_in, sizes_in
+from ortconv.cli.options import sizes_in
 from ortconv.errors import UsageError
 from ortconv.models import files_below
 

@@ -18,8 +18,8 @@ from ortconv.errors import FormatError, UsageError
 if TYPE_CHECKING:
     import numpy as np
 
-    from ortconv.compare.arrays import ArrayCheck
-    from ortconv.compare.feeds import Draw
+    from ortconv.arrays import ArrayCheck
+    from ortconv.inputs.feeds import Draw
     from ortconv.ir.graph import Graph, Value
 
 OPTIONS = (
@@ -85,7 +85,7 @@ def read_expected(path: Path, outputs: Sequence[Value]) -> dict[str, Any]:
 
 def _named_arrays(path: Path, values: Sequence[Value], check: ArrayCheck | None = None) -> dict[str, Any]:
     """The arrays of an .npz file for these inputs or outputs."""
-    from ortconv.compare.arrays import read_npz
+    from ortconv.arrays import read_npz
     from ortconv.ir.types import restored
 
     types = {v.name: v.dtype for v in values}
@@ -102,7 +102,7 @@ def read_array(path: Path, value: Value, check: ArrayCheck | None = None) -> Any
     if suffix != ".npy":
         hint = "give .npy, .pb, or an image such as .png, .jpg, .bmp or .ppm"
         raise UsageError(f"cannot read arrays from '{path.suffix}' files", file=path, hint=hint)
-    from ortconv.compare.arrays import read_npy
+    from ortconv.arrays import read_npy
     from ortconv.ir.types import restored
 
     return restored(read_npy(path, value.name, check), value.dtype)
@@ -117,7 +117,7 @@ def _checking(values: Sequence[Value]) -> ArrayCheck:
 
     def check(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         if name not in known:
-            from ortconv.compare.feeds import stated
+            from ortconv.inputs.feeds import stated
 
             raise UsageError(f"there is no input '{name}'", hint=stated(values))
         check_type(known[name], restored_type(dtype, known[name].dtype), shape)
@@ -205,7 +205,7 @@ def _is_image(path: Path) -> bool:
 
 
 def _draw(text: str, value: Value) -> Draw:
-    from ortconv.compare.feeds import Draw
+    from ortconv.inputs.feeds import Draw
 
     if not text:
         return Draw(None, None, None)
@@ -243,7 +243,7 @@ def _finite(text: str, value: Value) -> float:
 
 def _dims(text: str, value: Value) -> tuple[int, ...]:
     """A shape. UsageError for one that the input does not accept, or that does not fit in memory."""
-    from ortconv.compare.arrays import check_room
+    from ortconv.arrays import check_room
     from ortconv.ir.types import TensorType
     from ortconv.runtime.session import check_type
 

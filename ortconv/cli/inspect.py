@@ -16,9 +16,9 @@ from ortconv.cli.options import (
     PAGE,
     add,
     fail_on,
-    flag,
     given_options,
     sizes_in,
+    view,
 )
 
 
@@ -33,7 +33,7 @@ from ortconv.cli.options import (
 @PAGE
 @fail_on("inspect", "onnxruntime>1.17,size>5MB")
 @add(MARKDOWN, JSON_AND_QUIET)
-@flag("-v", "--verbose", help="List every operator, input and reason, not only the first ones.")
+@view("-v", "--verbose", help="List every operator, input and reason, not only the first ones.")
 def command(model: Path, lint: Literal["quantization"] | None, verbose: bool, **flags: Any) -> None:
     """Show the interface of MODEL (.onnx or .ort), its operators, cost, memory, quantization, and unusual facts."""
     from ortconv.gates import check_gates, parse_gates

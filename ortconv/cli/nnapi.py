@@ -49,7 +49,7 @@ def command() -> None:
 @click.option("--nnapi-flags", metavar="FLAGS", help=f"Flags of the NNAPI provider: {FLAGS_TEXT}.")
 @VLOG
 @shared.add(shared.drawing("Draw the models and their steps into this file."))
-@click.option("--dot", type=shared.OUTPUT_FILE, help="Write the picture as a graph for Graphviz.")
+@shared.written("--dot", role=shared.Role.PICTURE, help="Write the picture as a graph for Graphviz.")
 @shared.add(shared.JSON_AND_QUIET)
 def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str | None, vlog: str | None, **flags: Any) -> None:
     """Show the operands and operations of every partition of MODEL (.onnx or .ort).

@@ -9,9 +9,9 @@ import click
 
 from ortconv.choices import BUILD_PLATFORMS
 from ortconv.cli import present, print_json
-from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, Number, add, flag, output
+from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, Number, add, flag, output, view
 from ortconv.cli.usage import Commands
-from ortconv.errors import FormatError, GateError, UsageError
+from ortconv.errors import GateError, UsageError
 from ortconv.wording import command_line
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def from_(folder: Path, output: Path | None, types: bool) -> None:
     help="An .ort file of the app; may be repeated. More types can then be left out.",
 )
 @JSON
-@flag("-q", "--quiet", help="Print only the command.")
+@view("-q", "--quiet", help="Print only the command.")
 def build_command(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool, **flags: Any) -> None:
     """Print the command that builds ONNX Runtime with only the operators of CONFIG, to be run in its source tree."""
     from ortconv.models import load
@@ -127,13 +127,9 @@ def _needed(models: tuple[Path, ...], *, types: bool) -> RequiredOperators:
 
 
 def _read(path: Path) -> RequiredOperators:
-    from ortconv.files import read_text
     from ortconv.ortformat.opconfig import RequiredOperators
 
-    try:
-        return RequiredOperators.parse(read_text(path, refusal=FormatError))
-    except FormatError as error:
-        raise error.at(file=path) from error
+    return RequiredOperators.read(path)
 
 
 def _write(config: RequiredOperators, output: Path | None) -> None:

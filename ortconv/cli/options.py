@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from ortconv.choices import (
     FEATURE_LEVEL,
     FEATURE_LEVELS_TEXT,
     feature_level_of,
-    natural,
+    size_of,
 )
 from ortconv.cli import completion
 from ortconv.errors import UsageError
@@ -33,38 +35,96 @@ OUTPUT_FOLDER = click.Path(file_okay=False, path_type=Path)
 class Number(click.IntRange):
     """A whole number, which is N in the help."""
 
+    name = "whole number"
+
     def get_metavar(self, *_: Any, **__: Any) -> str:
         return "N"
 
 
-class Seconds(click.FloatRange):
+class Real(click.FloatRange):
+    """A finite number, which is X in the help."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        return found if math.isfinite(found) else self.fail(f"{value!r} is not a finite number", param, ctx)
+
+    def get_metavar(self, *_: Any, **__: Any) -> str:
+        return "X"
+
+
+class Seconds(Real):
     """A positive time, which is SECONDS in the help."""
 
     def get_metavar(self, *_: Any, **__: Any) -> str:
         return "SECONDS"
 
 
-Option = Callable[[Any], Any]
+Decorator = Callable[[Any], Any]
 """A decorator that gives a command an option."""
+
+
+class Role(Enum):
+    """What an option does that does not change the result."""
+
+    VIEW = "selects what is printed or drawn"
+    PICTURE = "names a file for a view of the result"
+    OUTPUT = "names a file or a directory for results"
+    BATCH = "is for directories of models"
+
+
+class RoleOption(click.Option):
+    """An option with a role, if it has one."""
+
+    def __init__(self, *args: Any, role: Role | None, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.role = role
+
+
+def role_of(param: click.Parameter) -> Role | None:
+    """The role of a parameter. None for those that may change the result."""
+    return param.role if isinstance(param, RoleOption) else None
+
+
+def is_output(param: click.Parameter) -> bool:
+    """Whether a parameter names files that the command writes."""
+    return role_of(param) in (Role.OUTPUT, Role.PICTURE)
+
 
 NATURAL = Number(0)
 COUNT = Number(1)
 SECONDS = Seconds(0, min_open=True)
 
 
-def flag(*names: str, help: str) -> Option:
+def option(*names: str, role: Role | None, **settings: Any) -> Decorator:
+    """An option with a role."""
+    return click.option(*names, cls=RoleOption, role=role, **settings)
+
+
+def flag(*names: str, help: str, role: Role | None = None) -> Decorator:
     """An option without a value."""
-    return click.option(*names, is_flag=True, help=help)
+    return option(*names, role=role, is_flag=True, help=help)
 
 
-def output(help: str, *name: str, type: click.Path = OUTPUT, required: bool = False) -> Option:
+def view(*names: str, help: str) -> Decorator:
+    """An option without a value that selects what is printed or drawn."""
+    return flag(*names, help=help, role=Role.VIEW)
+
+
+def written(*names: str, role: Role = Role.OUTPUT, type: click.Path = OUTPUT_FILE, **settings: Any) -> Decorator:
+    """An option that names what the command writes."""
+    return option(*names, role=role, type=type, **settings)
+
+
+def output(help: str, *name: str, type: click.Path = OUTPUT, required: bool = False) -> Decorator:
     """The option --output of a command."""
-    return click.option("-o", "--output", *name, type=type, required=required, help=help)
+    return written("-o", "--output", *name, type=type, required=required, help=help)
 
 
-def jobs(help: str) -> Option:
+def jobs(help: str, role: Role | None = None) -> Decorator:
     """The option --jobs of a command."""
-    return click.option("--jobs", type=COUNT, help=f"{help}  [default: the cores that ortconv may use]")
+    return option("--jobs", role=role, type=COUNT, help=f"{help}  [default: the cores that ortconv may use]")
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]
@@ -89,7 +149,7 @@ def _bytes(text: str) -> int:
 
 
 def _duration(text: str) -> float:
-    from ortconv.compare.budget import seconds_of
+    from ortconv.inputs.budget import seconds_of
 
     seconds = seconds_of(text.strip().lower())
     if not seconds:
@@ -136,7 +196,7 @@ class Library(click.Path):
         self.fail(f"'{path}' is not a shared library", param, ctx)
 
 
-def _passes(flag: str, name: str, help: str) -> Option:
+def _passes(flag: str, name: str, help: str) -> Decorator:
     return click.option(flag, name, multiple=True, metavar="NAME", shell_complete=completion.passes, help=help)
 
 
@@ -167,9 +227,8 @@ FLOAT16 = (
     ),
     click.option(
         "--error-budget",
-        type=click.FloatRange(0, min_open=True),
+        type=Real(0, min_open=True),
         default=ERROR_BUDGET,
-        metavar="X",
         help="Limit on the error of --float16, relative to the largest element of each output.",
     ),
     click.option(
@@ -196,7 +255,7 @@ ANALYSIS_LEVEL = click.option(
 )
 
 
-def _limits(time: str, memory: str) -> tuple[Option, ...]:
+def _limits(time: str, memory: str) -> tuple[Decorator, ...]:
     return (click.option("--timeout", type=SECONDS, help=time), click.option("--memory", type=SIZE, help=memory))
 
 
@@ -220,20 +279,17 @@ CHECK_MEMORY = click.option(
 )
 
 BATCH = (
-    jobs("With a directory: number of models to process at a time."),
-    click.option(
+    jobs("With a directory: number of models to process at a time.", Role.BATCH),
+    option(
         "--cluster",
+        role=Role.BATCH,
         metavar="ADDRESS",
         help="With a directory: let a Dask cluster do the work, such as tcp://scheduler:8786, or local:4. Needs ortconv[dask].",
     ),
-    click.option(
-        "--summary",
-        type=OUTPUT_FILE,
-        metavar="FILE.md",
-        help="With a directory: write the counts and failures as Markdown, too.",
-    ),
+    written("--summary", metavar="FILE.md", help="With a directory: write the counts and failures as Markdown, too."),
     flag(
         "--github",
+        role=Role.BATCH,
         help="With a directory: append the counts and failures to the summary of a GitHub Actions step, and annotate failures.",
     ),
 )
@@ -297,7 +353,7 @@ COREML = (
 """The options of CoreML, for every command that divides models."""
 
 
-def accelerators(use_nnapi: str, use_coreml: str) -> tuple[Option, ...]:
+def accelerators(use_nnapi: str, use_coreml: str) -> tuple[Decorator, ...]:
     """The options of a conversion for accelerators and in float16. The arguments are the help of --use-nnapi and --use-coreml."""
     maximize = (
         "Rewrite nodes that the accelerator refuses into nodes that it supports, if that puts more nodes in partitions."
@@ -313,13 +369,14 @@ def accelerators(use_nnapi: str, use_coreml: str) -> tuple[Option, ...]:
     )
 
 
-JSON = flag("--json", "as_json", help="Print one JSON document.")
-QUIET = flag("-q", "--quiet", help="Print only errors.")
+JSON = view("--json", "as_json", help="Print one JSON document.")
+QUIET = view("-q", "--quiet", help="Print only errors.")
 JSON_AND_QUIET = (JSON, QUIET)
-JSON_LINES = flag(
+JSON_LINES = view(
     "--json", "as_json", help="Print one JSON document; with a directory, one line for each model and one for all."
 )
-MARKDOWN = flag("--markdown", help="Print Markdown, for a pull request.")
+MARKDOWN = view("--markdown", help="Print Markdown, for a pull request.")
+MARKDOWN_OF_MODEL = view("--markdown", help="Print Markdown, for a pull request. See --summary for directories.")
 
 
 LIBRARY = Library(exists=True, dir_okay=False, path_type=Path)
@@ -343,7 +400,7 @@ BACKENDS = (
 )
 
 
-def fail_on(verb: str, example: str, more: str = "") -> Option:
+def fail_on(verb: str, example: str, more: str = "") -> Decorator:
     """The option --fail-on of a verb. Several lists of conditions are joined."""
     from ortconv.gates import metrics_of
 
@@ -353,7 +410,7 @@ def fail_on(verb: str, example: str, more: str = "") -> Option:
     )
 
 
-def add(*options: Option | Sequence[Option]) -> Option:
+def add(*options: Decorator | Sequence[Decorator]) -> Decorator:
     """A decorator that gives a command several options and groups of options, in this order."""
     every = [option for one in options for option in (one if isinstance(one, Sequence) else (one,))]
 
@@ -365,32 +422,23 @@ def add(*options: Option | Sequence[Option]) -> Option:
     return decorate
 
 
-PAGE = click.option("--html", type=OUTPUT_FILE, help="Write the result as an interactive page in one file.")
+PAGE = written("--html", role=Role.PICTURE, help="Write the result as an interactive page in one file.")
 
 
-def drawing(help: str) -> tuple[Option, ...]:
+def drawing(help: str) -> tuple[Decorator, ...]:
     """The options --svg, with this help, and --dark."""
-    return (
-        click.option("--svg", type=OUTPUT_FILE, help=help),
-        flag("--dark", help="Use colors for dark pages in --svg."),
-    )
+    return (written("--svg", role=Role.PICTURE, help=help), view("--dark", help="Use colors for dark pages in --svg."))
 
 
 # --------------------------------------------------------------------------------------------------------------- values
-
-
-def names_in(text: str) -> tuple[str, ...]:
-    """The names of a comma separated list."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def sizes_in(texts: Iterable[str]) -> dict[str, int]:
     """The numbers of --fix-dim NAME=N, by name."""
     fixed = {}
     for text in texts:
-        name, _, number = text.rpartition("=")
-        size = natural(number)
-        if not name or not size:
+        name, size = size_of(text) or ("", 0)
+        if not size:
             raise UsageError(
                 f"--fix-dim '{text[:80]}' is not NAME=N with a positive number", hint="write --fix-dim batch=1"
             )
@@ -398,33 +446,14 @@ def sizes_in(texts: Iterable[str]) -> dict[str, int]:
     return fixed
 
 
-def _profile(path: Path) -> Any:
-    from ortconv.partition.profile import read_device
-
-    return read_device(path)
-
-
-def _arrays(paths: Sequence[Path]) -> Any:
-    if not paths:
-        return ()
-    from ortconv.compare.arrays import read_npz
-
-    return tuple(map(read_npz, paths))
-
-
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "nnapi_partitioning_stop_ops": names_in,
-    "fix_dims": sizes_in,
-    "device": _profile,
-    "validate_with": _arrays,
-}
-
-
 def read_values(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags of a command, with lists, sizes and the contents of files in place of their texts and paths."""
+    """The flags of a command. Options of a conversion have lists, sizes and the contents of files in place of texts and paths."""
+    from ortconv.pipeline.options import OPTIONS
+
+    values = {**flags, **({"fix_dims": sizes_in(flags["fix_dims"])} if "fix_dims" in flags else {})}
     return {
-        name: _READERS[name](value) if name in _READERS and value is not None else value
-        for name, value in flags.items()
+        name: value if value is None or name not in OPTIONS else OPTIONS[name].kind.open(value, Path())
+        for name, value in values.items()
     }
 
 
@@ -444,13 +473,10 @@ def words(option: click.Option, value: Any) -> list[str]:
     return [word for one in (value if isinstance(value, tuple) else (value,)) for word in (option.opts[0], str(one))]
 
 
-NOT_SHOWN = ("as_json", "dark", "html", "quiet", "svg", "verbose")
-"""Options that select the form of a result, not its content."""
-
-
 def given_options() -> dict[str, str]:
     """The options on the command line with their values, for the page of a result. Paths are reduced to the file's name."""
-    return {_flag(param, value): _shown(value) for param, value in on_command_line() if param.name not in NOT_SHOWN}
+    kept = (pair for pair in on_command_line() if role_of(pair[0]) not in (Role.VIEW, Role.PICTURE))
+    return {_flag(option, value): _shown(value) for option, value in kept}
 
 
 def _flag(option: click.Option, value: object) -> str:

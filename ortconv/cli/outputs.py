@@ -1,4 +1,4 @@
-"""An output of a command must not be one of its inputs. One check for all verbs, based on the types of their parameters."""
+"""An output of a command must not be one of its inputs. One check for all verbs, based on the roles of their options."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ortconv.cli.options import is_output
 from ortconv.errors import UsageError
 
 MODELS = (".onnx", ".ort", ".pb")
@@ -19,12 +20,12 @@ IN_PLACE = ("configs",)
 def check_outputs(ctx: click.Context) -> None:
     """UsageError for an output that is also an input or another output of the command, or that has a model's suffix.
 
-    An output is an option with a path that need not exist. An option that may be a directory is convert's output, which is a model.
+    An option that may be a directory is convert's output, which is a model.
     """
     outputs = list(_written(ctx))
     if not outputs:
         return
-    inputs = [(p, path) for p in ctx.command.params if not _is_output(p) for path in _read_by(p, ctx)]
+    inputs = [(p, path) for p in ctx.command.params if not is_output(p) for path in _read_by(p, ctx)]
     seen: dict[str, str] = {}
     for param, path in outputs:
         _check_output(param, path, inputs)
@@ -37,7 +38,7 @@ def check_outputs(ctx: click.Context) -> None:
 def _written(ctx: click.Context) -> Iterator[tuple[click.Parameter, Path]]:
     """The outputs of a command that are not directories, with their options."""
     for param in ctx.command.params:
-        if _is_output(param):
+        if is_output(param):
             yield from ((param, path) for path in _paths(ctx.params.get(param.name or "")) if not path.is_dir())
 
 
@@ -49,10 +50,6 @@ def _check_output(param: click.Parameter, path: Path, inputs: Sequence[tuple[cli
             raise UsageError(f"{name} is {_title(other)} of this command", hint="choose another name for it")
     if isinstance(param.type, click.Path) and not param.type.dir_okay and path.suffix.lower() in MODELS:
         raise UsageError(f"{name} is the name of a model, which it would not hold", hint="choose another suffix")
-
-
-def _is_output(param: click.Parameter) -> bool:
-    return isinstance(param.type, click.Path) and not param.type.exists and param.type.file_okay
 
 
 def _read_by(param: click.Parameter, ctx: click.Context) -> Iterator[Path]:

@@ -38,8 +38,7 @@ USE_NCHW = shared.flag("--use-nchw", help="Assume the provider's flag USE_NCHW, 
 @shared.fail_on("partition", "partitions>3,coverage<80%")
 @shared.add(shared.drawing("Draw the graph and its partitions into this file."))
 @shared.add(shared.PAGE, shared.BATCH, shared.LIMITS_OF_MODELS)
-@shared.flag("--markdown", help="Print Markdown, for a pull request. See --summary for directories.")
-@shared.add(shared.JSON_LINES, shared.QUIET)
+@shared.add(shared.MARKDOWN_OF_MODEL, shared.JSON_LINES, shared.QUIET)
 def command(model: Path, **flags: Any) -> None:
     """Show which nodes of MODEL (.onnx or .ort) an accelerator supports, the reasons against the others, and advice.
 

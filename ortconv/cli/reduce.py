@@ -42,11 +42,12 @@ def command(model: Path, check: str, output: Path | None, as_json: bool, quiet: 
     ortconv reduce model.onnx --check 'ortconv convert {} -o {}.ort --verify-each'
     """
     from ortconv.cli.render import summary
+    from ortconv.models import is_ort
     from ortconv.reduction.command import Command
     from ortconv.reduction.reduce import reduce
     from ortconv.report.reduce import facts
 
-    target = output or Path(f"{model.stem}.reduced{model.suffix}")
+    target = output or Path(f"{model.stem}.reduced{'.ort' if is_ort(model) else '.onnx'}")
     found = reduce(
         model,
         target,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     help="Also show and save this value inside the graph, or the results of the node with this name; may be repeated. Such a "
     "value is computed in a run of its own, node by node, so that the outputs do not change.",
 )
-@click.option("--save", type=shared.OUTPUT_FILE, help="Write the results as .npz.")
+@shared.written("--save", help="Write the results as .npz.")
 @click.option("--top", type=shared.COUNT, help="Show the N classes with the largest scores.")
 @click.option(
     "--check",
@@ -45,12 +45,8 @@ if TYPE_CHECKING:
     help="Expected outputs; exit with 4 if the results differ. An .npz by name, a test_data_set folder, or the file of a "
     "model's only output.",
 )
-@click.option(
-    "--rtol", type=click.FloatRange(0), metavar="X", default=1e-3, help="For --check: relative tolerance of floats."
-)
-@click.option(
-    "--atol", type=click.FloatRange(0), default=1e-5, metavar="X", help="For --check: absolute tolerance of floats."
-)
+@click.option("--rtol", type=shared.Real(0), default=1e-3, help="For --check: relative tolerance of floats.")
+@click.option("--atol", type=shared.Real(0), default=1e-5, help="For --check: absolute tolerance of floats.")
 @click.option(
     "--repeat",
     type=shared.COUNT,
@@ -58,11 +54,7 @@ if TYPE_CHECKING:
     help="Number of runs. Of several, the median and p90 of the times are shown; a first run before them does not count.",
 )
 @click.option("--threads", type=shared.COUNT, default=1, help="Threads of numpy's BLAS and of onnxruntime.")
-@click.option(
-    "--profile",
-    type=shared.OUTPUT_FILE,
-    help="Write the time of every step as a Chrome trace, and show the times by operator.",
-)
+@shared.written("--profile", help="Write the time of every step as a Chrome trace, and show the times by operator.")
 @shared.add(shared.BACKENDS, OF_BACKEND, OBSERVED)
 @shared.flag("--plan", "-v", "--verbose", help="Show which node runs on which backend, and why.")
 @shared.fail_on("run", "latency>20ms,memory>200MB")
@@ -87,7 +79,7 @@ def ran(flags: Mapping[str, Any]) -> VerbResult:
     with observed(flags["backends"], flags) as trace:
         document, results = _run(flags, trace)
     if flags["save"] is not None:
-        from ortconv.compare.arrays import write_npz
+        from ortconv.arrays import write_npz
 
         write_npz(flags["save"], results)
 
@@ -248,7 +240,7 @@ def _first(
     if not wanted.draws and needed <= wanted.arrays.keys() <= known:
         feeds = dict(wanted.arrays)
         return feeds, run(feeds)
-    from ortconv.compare.candidates import accepted
+    from ortconv.inputs.candidates import accepted
 
     return accepted(session.model.graph, run, wanted.arrays, wanted.draws, seed)
 
@@ -271,7 +263,7 @@ def _profile(session: Session, feeds: Mapping[str, Any], target: Path) -> list[d
 
 
 def _differences(expected: Mapping[str, Any], results: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, str]:
-    from ortconv.compare.difference import beyond
+    from ortconv.compare.pairs import beyond
 
     found = {name: beyond(want, results[name], flags["rtol"], flags["atol"]) for name, want in expected.items()}
     return {name: text for name, text in found.items() if text is not None}

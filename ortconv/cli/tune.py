@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +17,6 @@ from ortconv.errors import UsageError
 if TYPE_CHECKING:
     from ortconv.tuning.result import Recommendation, Tuning
     from ortconv.tuning.workshop import Progress
-
-SHARED = ("device", "fix_dims", "validate_with", "validate_budget", "custom_op_library")
-"""Options that `ortconv convert` has as well, without those of accelerators."""
-
-OF_ACCELERATORS = (
-    "nnapi_feature_level", "nnapi_partitioning_stop_ops",
-    "coreml_format", "coreml_version", "coreml_static_inputs", "coreml_on_subgraphs",
-)  # fmt: skip
-"""Options of accelerators. `ortconv convert` has them as well."""
 
 OF_TUNING = ("goal", "target", "output_dir", "budget", "exhaustive", "jobs", "timeout", "memory")
 """Options that are arguments of `tune`."""
@@ -57,7 +49,7 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
     help="Limit on the total time, such as 90s or 10min; the ranking is based on the measurements until then.",
 )
 @shared.flag("--exhaustive", help="Measure every file with every session setting, and drop none early.")
-@click.option(
+@shared.written(
     "--output-dir",
     type=shared.OUTPUT_FOLDER,
     help="Directory for the files and the results so far. An interrupted tuning is resumed from there.",
@@ -74,9 +66,11 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
     "The recommended candidate counts, and the base of its ratios is the baseline.",
 )
 @shared.add(shared.MARKDOWN, shared.JSON)
-@shared.flag("-q", "--quiet", help="Print only the recommended command.")
-@shared.flag("-v", "--verbose", help="List every candidate, including those that give the same file.")
-def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bool, **flags: Any) -> None:
+@shared.view("-q", "--quiet", help="Print only the recommended command.")
+@shared.view("-v", "--verbose", help="List every candidate, including those that give the same file.")
+def command(
+    model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bool, fail_on: tuple[str, ...], **flags: Any
+) -> None:
     """Find the conversion and session options that suit MODEL (.onnx) best.
 
     Converts it in all ways that can matter, validates each result, measures them in onnxruntime, taking turns, and ranks them for a
@@ -86,7 +80,7 @@ def command(model: Path, as_json: bool, quiet: bool, verbose: bool, markdown: bo
     from ortconv.gates import check_gates, parse_gates
     from ortconv.report.tune import axes_section, page_of, sections
 
-    conditions = parse_gates(flags["fail_on"], "tune")
+    conditions = parse_gates(fail_on, "tune")
     only = chosen_values(flags["only"])
     if flags["listed"]:
         from ortconv.cli.tables import show
@@ -133,26 +127,28 @@ def chosen_values(texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 
 def _tuned(model: Path, only: dict[str, tuple[str, ...]], flags: dict[str, Any], *, shown: bool) -> Tuning:
+    from ortconv.pipeline.options import OPTIONS
     from ortconv.tuning.tune import tune
 
     values = shared.read_values(flags)
+    of_conversion = flags.keys() & OPTIONS.keys()
     with stage_line(model.name, shown=shown) as stage:
         return tune(
             model,
             only=only,
             notify=None if stage is None else lambda progress: stage(_line(progress)),
-            more_flags=_shared_flags(),
+            more_flags=_shared_flags(of_conversion),
             use_nnapi=flags["target"] == "nnapi",
-            **{name: values[name] for name in (*OF_TUNING, *OF_ACCELERATORS, *SHARED)},
+            **{name: values[name] for name in (*OF_TUNING, *of_conversion)},
         )
 
 
-def _shared_flags() -> dict[str, list[str]]:
-    """The options of this command that the recommended `ortconv convert` line needs, too, by accelerator."""
+def _shared_flags(names: Collection[str]) -> dict[str, list[str]]:
+    """The options with these names that the recommended `ortconv convert` line needs, too, by accelerator."""
     found: dict[str, list[str]] = {"": [], "nnapi": [], "coreml": []}
     for option, value in shared.on_command_line():
-        if option.name in (*OF_ACCELERATORS, *SHARED):
-            target = option.name.partition("_")[0]
+        if option.name in names:
+            target = str(option.name).partition("_")[0]
             found[target if target in TARGETS else ""] += shared.words(option, value)
     return found
 

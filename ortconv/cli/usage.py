@@ -36,6 +36,18 @@ class Commands(click.Group):
             formatter.write_dl([(name, command.get_short_help_str(LONGEST)) for name, command in found if command])
 
 
+OF_BATCHES = ("resume", "cluster", "summary", "github")
+"""Options that have no effect on a single model, of verbs that also accept a directory of models."""
+
+
+def refuse_options_of_batches(context: click.Context) -> None:
+    """UsageError for an option that needs a directory of models."""
+    if "cluster" in context.params:
+        for name in OF_BATCHES:
+            if context.params.get(name):
+                raise UsageError(f"--{name} needs a directory of models")
+
+
 def usage_error(error: click.ClickException) -> UsageError:
     """Click's error as ours. Its hint has the options nearest to an unknown one, or the usage of the command."""
     context = error.ctx if isinstance(error, click.UsageError) else None
@@ -67,9 +79,11 @@ def _options(context: click.Context) -> Iterator[str]:
 
 def _usage(error: click.ClickException, context: click.Context) -> str | None:
     """The usage of the command. A wrong value has its own explanation."""
+    from ortconv.cli.options import Role, role_of
+
     if isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
         return None
     pieces = " ".join(context.command.collect_usage_pieces(context))
     usage = f"usage: {context.command_path} {pieces}; see {context.command_path} --help"
-    is_batch = any(param.name == "jobs" for param in context.command.params)
+    is_batch = any(role_of(param) is Role.BATCH for param in context.command.params)
     return f"{usage}. MODEL may be a directory of models" if is_batch else usage

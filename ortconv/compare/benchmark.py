@@ -13,11 +13,11 @@ from typing import Any
 
 from ortconv.backends.nnapi.backend import NnapiOptions, RecordingBackend
 from ortconv.choices import REFERENCE_DEVICE
-from ortconv.compare.candidates import first_run
-from ortconv.compare.difference import Difference, difference, worst
-from ortconv.compare.feeds import Draw, Feeds
+from ortconv.compare.gap import Gap, strict_gap
 from ortconv.compare.simulation import TimedPartitions
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
+from ortconv.inputs.candidates import first_run
+from ortconv.inputs.feeds import Draw, Feeds
 from ortconv.ir.model import Model
 from ortconv.nnapi.tracing import timing
 from ortconv.runtime.session import Session
@@ -50,7 +50,7 @@ class BenchmarkRow:
     nodes: int = 0
     total: int = 0
     operations: dict[str, int] = field(default_factory=dict)
-    difference: Difference | None = None
+    gap: Gap | None = None
     summary: timing.Summary | None = None
     error: str | None = None
 
@@ -62,7 +62,7 @@ class BenchmarkRow:
     def to_dict(self) -> dict[str, Any]:
         """The row for JSON; times are in milliseconds."""
         found: dict[str, Any] = {"name": self.contender.name, "flags": self.contender.flags, "error": self.error}
-        if self.error is not None or self.difference is None:
+        if self.error is not None or self.gap is None:
             return found
         return found | {
             "load_ms": _ms(self.loading),
@@ -73,9 +73,9 @@ class BenchmarkRow:
             "nodes": self.nodes,
             "nodes_total": self.total,
             "operations": self.operations,
-            "max_abs": self.difference.max_abs,
-            "scaled": self.difference.scaled,
-            "mismatch": self.difference.mismatch,
+            "max_abs": self.gap.largest,
+            "scaled": self.gap.scaled,
+            "mismatch": self.gap.mismatch,
             "timing": self.summary,
         }
 
@@ -105,6 +105,8 @@ def contenders(
 
 
 class _Runner:
+    """A contender that runs, and its row."""
+
     def __init__(self, contender: Contender, model: Model) -> None:
         self.row, self._model = BenchmarkRow(contender), model
         self._backend: TimedPartitions | None = None
@@ -129,7 +131,8 @@ class _Runner:
             row.nodes = sum(len(region.nodes) for region, _ in self._backend.compiled)
             places = (place for _, program in self._backend.compiled for place in program.compilation.plan.places)
             row.operations = dict(Counter(device.name for device in places if device is not None))
-        row.difference = worst(difference(a, b) for a, b in zip(expected, self.run(feeds), strict=True))
+        gaps = (strict_gap(a, b) for a, b in zip(expected, self.run(feeds), strict=True))
+        row.gap = max(gaps, key=lambda one: one.severity, default=Gap())
         row.times.clear()
         row.simulated.clear()
 

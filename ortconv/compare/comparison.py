@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ortconv.compare.candidates import candidates
-from ortconv.compare.feeds import Draw, Feeds
 from ortconv.compare.layers import ComparedLayer, Loss, compare_layers, largest_loss
 from ortconv.compare.measure import Measure, measure
-from ortconv.compare.reference import random_outputs
-from ortconv.compare.tolerance import limit
+from ortconv.compare.tolerance import limit, random_outputs
 from ortconv.errors import BackendError, OrtconvError, UsageError
+from ortconv.inputs.candidates import candidates
+from ortconv.inputs.feeds import Draw, Feeds
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.model import Model
+from ortconv.ir.types import Dim
 from ortconv.models import load
 from ortconv.public import public
 from ortconv.runtime.backend import discover
@@ -124,7 +124,9 @@ def subject(text: str, backends: Sequence[str]) -> Subject:
     path, at, names = text.rpartition("@")
     own = tuple(names.split(",")) if at and not Path(text).exists() else ()
     path = path if own else text
-    if not Path(path).is_file():
+    if Path(path).exists() and not Path(path).is_file():
+        raise UsageError("not a regular file", file=path)
+    if not Path(path).exists():
         raise UsageError(f"there is no file '{path}'", hint=f"backends follow an @: {', '.join(sorted(discover()))}")
     return Subject(text, load(path, only_to_run=True), own or tuple(backends), Path(path))
 
@@ -152,6 +154,9 @@ def compare(
     for other in subjects[1:]:
         _check_alike(reference, other)
     sessions = [s.session(custom_op_library) for s in subjects]
+    arrays, draws = arrays or {}, draws or {}
+    if not arrays and all(draw.shape is None for draw in draws.values()):
+        draws = _shaped(subjects, draws)
     feeds, results = _run_all(sessions, subjects, candidates(reference.model.graph, seed, arrays, draws))
     outputs = reference.model.graph.outputs
     dtypes, random = [v.dtype for v in outputs], random_outputs(reference.model.graph)
@@ -164,6 +169,23 @@ def compare(
         if layers:
             _look_inside(reference, found[-1], feeds, custom_op_library)
     return feeds, found
+
+
+def _shaped(subjects: Sequence[Subject], draws: Mapping[str, Draw]) -> dict[str, Draw]:
+    """The draws, with the shapes of inputs whose free dimensions other models fix, as a conversion with fixed sizes does."""
+    found = dict(draws)
+    graphs = [s.model.graph for s in subjects]
+    for value in graphs[0].inputs:
+        same = (v.shape for graph in graphs for v in graph.inputs if v.name == value.name)
+        known = [shape for shape in same if shape is not None and len(shape) == value.rank]
+        sizes = [size for axis in zip(*known, strict=True) if (size := _fixed_size(axis)) is not None]
+        if value.const is None and len(sizes) == value.rank and value.shape != tuple(sizes):
+            found[value.name] = replace(draws.get(value.name, Draw()), shape=tuple(sizes))
+    return found
+
+
+def _fixed_size(dims: Iterable[Dim]) -> int | None:
+    return next((dim for dim in dims if isinstance(dim, int)), None)
 
 
 def _run_all(

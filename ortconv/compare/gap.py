@@ -5,21 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.compare.difference import (
-    OTHER_FORM,
-    Difference,
-    are_single,
-    changed_form,
-    comparable,
-    distances,
-    paired,
-    unequal,
-    widened,
-)
+from ortconv.compare.pairs import OTHER_FORM, arrays_of, changed_form, unequal, widened
 from ortconv.ir.tensor import Array
 
 LAST_BITS = 2.0**-14
@@ -31,8 +21,8 @@ TIMES = 2.0
 NEARLY_LARGEST = 2.0**-8
 """A number at least this large, relative to the largest one of its type, may have overflowed in another order of operations."""
 
-PIECE = 1 << 20
-"""Number of elements that are compared at once."""
+PIECE_ELEMENTS = 1 << 20
+"""Number of elements that are compared at once: wider copies of large outputs may not fit into memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,64 +55,99 @@ class Gap:
             and self.strays <= times * other.strays
         )
 
-    def difference(self) -> Difference:
-        """The largest difference, also relative to the magnitude."""
-        if self.mismatch is not None:
-            return Difference(mismatch=self.mismatch)
-        if self.strays:
-            return Difference(mismatch="NaN or infinity in other places")
-        scaled = self.largest / self.magnitude if self.magnitude else 0.0 if not self.largest else math.inf
-        return Difference(self.largest, scaled)
+    @property
+    def reason(self) -> str | None:
+        """Why the results cannot be the same up to rounding: `mismatch`, or elements that are NaN or infinite in one of them."""
+        return "NaN or infinity in other places" if self.mismatch is None and self.strays else self.mismatch
+
+    @property
+    def scaled(self) -> float:
+        """The largest difference relative to the magnitude."""
+        return self.largest / self.magnitude if self.magnitude else 0.0 if not self.largest else math.inf
+
+    @property
+    def severity(self) -> tuple[bool, float, float]:
+        """It is greater for gaps that are worse relative to the magnitude."""
+        return self.reason is not None, self.scaled, self.largest
+
+    def within(self, limit: float) -> bool:
+        return self.reason is None and self.scaled <= limit
 
 
 def gap(want: Any, got: Any) -> Gap:
-    """The gap between two outputs: arrays, None, lists or maps; the widest gap of their elements counts."""
-    if not are_single(want, got):
-        each = paired(want, got)
-        gaps = [Gap(mismatch=OTHER_FORM)] if each is None else [gap(a, b) for a, b in each]
-        return max(gaps, key=lambda g: (g.mismatch is not None, g.strays, g.largest), default=Gap())
-    a, b = comparable(want, got)
+    """The gap between two outputs: arrays, None, lists or maps; the widest gap of their arrays counts."""
+    gaps = [Gap(mismatch=OTHER_FORM) if pair is None else gap_of_arrays(*pair, Sums()) for pair in arrays_of(want, got)]
+    return max(gaps, key=lambda g: (g.mismatch is not None, g.strays, g.largest), default=Gap())
+
+
+def strict_gap(want: Any, got: Any) -> Gap:
+    """The gap between two outputs whose integers must be equal; of their arrays, the one with the greatest `severity` counts."""
+    gaps = [Gap(mismatch=OTHER_FORM) if pair is None else _strict_gap_of_arrays(*pair) for pair in arrays_of(want, got)]
+    return max(gaps, key=lambda g: g.severity, default=Gap())
+
+
+def _strict_gap_of_arrays(a: Array, b: Array) -> Gap:
+    found = gap_of_arrays(a, b, Sums())
+    wrong = unequal(a, b) if found.largest and a.dtype.kind in "iub" else found.reason
+    return found if wrong is None else Gap(mismatch=wrong)
+
+
+class Piece(NamedTuple):
+    """The elements of two arrays that are finite in both, the same in float64 or complex128, and their distances."""
+
+    a: Array
+    b: Array
+    wide_a: Array
+    wide_b: Array
+    errors: Array
+
+
+class Sums:
+    """What the gap between two arrays of numbers is computed from, accumulated over pieces of them."""
+
+    def __init__(self) -> None:
+        self.largest = self.magnitude = self.squares = self.magnitude_squares = 0.0
+        self.count = 0
+
+    def add(self, piece: Piece) -> None:
+        self.largest = max(self.largest, float(piece.errors.max(initial=0)))
+        self.magnitude = max(self.magnitude, float(np.abs(piece.wide_a).max(initial=0)))
+        self.squares += float(np.vdot(piece.errors, piece.errors))
+        self.magnitude_squares += float(np.vdot(piece.wide_a, piece.wide_a).real)
+        self.count += piece.errors.size
+
+
+def gap_of_arrays(a: Array, b: Array, sums: Sums) -> Gap:
+    """The gap between two arrays. Their numbers are added to `sums`."""
     mismatch = changed_form(a, b)
     if mismatch is not None:
         return Gap(mismatch=mismatch)
     if a.dtype == object:
         return Gap(mismatch=unequal(a, b), is_in_elements=True)
-    with np.errstate(all="ignore"):
-        return _numeric(a, b)
-
-
-def _numeric(a: Array, b: Array) -> Gap:
-    """The gap between two arrays of numbers. It is found in pieces, since wider copies of large outputs may not fit into memory."""
     x, y = a.reshape(-1), b.reshape(-1)
-    pieces = [(x[at : at + PIECE], y[at : at + PIECE]) for at in range(0, a.size, PIECE)]
-    largest = magnitude = squares = magnitude_squares = 0.0
-    finite = strays = 0
-    for want, got in pieces:
-        magnitudes, errors = _of_finite(want, got)
-        largest = max(largest, float(errors.max(initial=0)))
-        magnitude = max(magnitude, float(magnitudes.max(initial=0)))
-        squares += float(np.square(errors).sum())
-        magnitude_squares += float(np.square(magnitudes).sum())
-        finite += errors.size
-        if errors.size < want.size:
-            strays += int(np.count_nonzero(is_stray(widened(want), widened(got))))
-    least = LAST_BITS * magnitude if a.dtype.kind in "fc" else 0.0
-    count = 0
-    if largest > least:
-        count = sum(int(np.count_nonzero(_of_finite(want, got)[1] > least)) for want, got in pieces)
-    root = math.sqrt(squares / max(finite, 1)), math.sqrt(magnitude_squares / max(finite, 1))
-    return Gap(largest, root[0], count, strays, magnitude, root[1], a.size)
+    pieces = [slice(at, at + PIECE_ELEMENTS) for at in range(0, a.size, PIECE_ELEMENTS)]
+    strays = count = 0
+    with np.errstate(all="ignore"):
+        for piece in pieces:
+            found = _piece(x[piece], y[piece])
+            sums.add(found)
+            if found.a.size < x[piece].size:
+                strays += int(np.count_nonzero(is_stray(widened(x[piece]), widened(y[piece]))))
+        least = LAST_BITS * sums.magnitude if a.dtype.kind in "fc" else 0.0
+        if sums.largest > least:
+            count = sum(int(np.count_nonzero(_piece(x[piece], y[piece]).errors > least)) for piece in pieces)
+    rms, average = (math.sqrt(total / max(sums.count, 1)) for total in (sums.squares, sums.magnitude_squares))
+    return Gap(sums.largest, rms, count, strays, sums.magnitude, average, a.size)
 
 
-def _of_finite(a: Array, b: Array) -> tuple[Array, Array]:
-    """The magnitudes of the elements of `a` that are finite in both arrays, and their distances to those of `b`."""
-    if a.dtype.kind in "iu" and a.dtype.itemsize == 8:
-        return np.abs(a.astype(np.float64)), distances(a, b)
+def _piece(a: Array, b: Array) -> Piece:
     x, y = widened(a), widened(b)
+    if a.dtype.kind in "iu" and a.dtype.itemsize == 8:  # exact before they are rounded to float64
+        return Piece(a, b, x, y, np.where(a > b, a - b, b - a).view(np.uint64).astype(np.float64))
     finite = np.isfinite(x) & np.isfinite(y)
     if not finite.all():
-        x, y = x[finite], y[finite]
-    return np.abs(x), np.abs(x - y)
+        a, b, x, y = a[finite], b[finite], x[finite], y[finite]
+    return Piece(a, b, x, y, np.abs(x - y))
 
 
 def is_stray(want: Array, got: Array) -> Array:

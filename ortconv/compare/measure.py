@@ -8,22 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.difference import (
-    OTHER_FORM,
-    are_single,
-    changed_form,
-    distances,
-    element_type,
-    paired,
-    unequal,
-    widened,
-)
+from ortconv.compare.gap import Piece, Sums, gap_of_arrays
+from ortconv.compare.pairs import OTHER_FORM, arrays_of, element_type
 from ortconv.compare.tolerance import QUANTIZED_LIMIT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-
-CHUNK = 1 << 20
-"""Number of elements that are converted to a wider type at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,69 +45,49 @@ class Measure:
 
 def measure(want: Any, got: Any) -> Measure:
     """The distances between two values: arrays, None, lists or maps, of which the worst pair counts."""
-    if not are_single(want, got):
-        each = paired(want, got)
-        found = [Measure(mismatch=OTHER_FORM)] if each is None else [measure(a, b) for a, b in each]
-        return max(
-            found, key=lambda m: (m.mismatch is not None, np.nan_to_num(m.scaled, nan=-1)), default=Measure(0.0, 0.0)
-        )
-    a, b = np.asarray(want), np.asarray(got)
-    about = Measure(dtype=element_type(a), shape=a.shape)
-    mismatch = changed_form(a, b)
-    if mismatch is not None or a.dtype.kind in "OUS":
-        return replace(about, mismatch=mismatch or unequal(a, b))
+    found = [Measure(mismatch=OTHER_FORM) if pair is None else _of_arrays(*pair) for pair in arrays_of(want, got)]
+    return max(
+        found, key=lambda m: (m.mismatch is not None, np.nan_to_num(m.scaled, nan=-1)), default=Measure(0.0, 0.0)
+    )
+
+
+def _of_arrays(a: Array, b: Array) -> Measure:
     sums = _Sums()
-    flat = a.reshape(-1), b.reshape(-1)
-    for start in range(0, a.size, CHUNK):
-        with np.errstate(all="ignore"):
-            if not sums.add(flat[0][start : start + CHUNK], flat[1][start : start + CHUNK]):
-                return replace(about, mismatch="NaN or infinity in other places")
-    if not a.size:
-        return replace(about, max_abs=0.0, scaled=0.0)
-    return sums.added_to(about)
+    found = gap_of_arrays(a, b, sums)
+    about = Measure(mismatch=found.reason, dtype=element_type(a), shape=a.shape)
+    if found.reason is not None or a.dtype == object:
+        return about
+    about = replace(about, max_abs=found.largest, scaled=found.scaled)
+    return replace(about, ulp=sums.ulp, cosine=sums.cosine, snr=sums.snr) if a.size else about
 
 
-class _Sums:
-    """The sums from which the measures are computed, accumulated over parts of two arrays."""
+class _Sums(Sums):
+    """With the sums of further measures."""
 
     def __init__(self) -> None:
-        self.max_abs = self.largest = self.ulp = 0.0
-        self.products = self.square_a = self.square_b = self.square_error = 0.0
+        super().__init__()
+        self.products = self.other_squares = self.ulp = 0.0
 
-    def add(self, a: Array, b: Array) -> bool:
-        """Add a part. Return False if a NaN or infinity in one array has no counterpart in the other."""
-        x, y = widened(a), widened(b)
-        finite = np.isfinite(x)
-        if not finite.all():
-            if not np.array_equal(x[~finite], y[~finite], equal_nan=True):
-                return False
-            a, b, x, y = a[finite], b[finite], x[finite], y[finite]
-        if not np.isfinite(y).all():
-            return False
-        error = distances(a, b)
-        self.max_abs = max(self.max_abs, float(error.max(initial=0)))
-        self.largest = max(self.largest, float(np.abs(x).max(initial=0)))
-        self.products += float(np.vdot(x, y).real)
-        self.square_a += float(np.vdot(x, x).real)
-        self.square_b += float(np.vdot(y, y).real)
-        self.square_error += float(np.vdot(error, error))
-        if a.dtype.kind in "iubc":
+    def add(self, piece: Piece) -> None:
+        super().add(piece)
+        self.products += float(np.vdot(piece.wide_a, piece.wide_b).real)
+        self.other_squares += float(np.vdot(piece.wide_b, piece.wide_b).real)
+        if piece.a.dtype.kind in "iubc":
             self.ulp = math.nan
-        elif error.any():
-            self.ulp = max(self.ulp, _ulps(a, b))
-        return True
+        elif piece.errors.any():
+            self.ulp = max(self.ulp, _ulps(piece.a, piece.b))
 
-    def added_to(self, about: Measure) -> Measure:
-        """`about` with the measures over all elements added so far."""
-        scaled = self.max_abs / self.largest if self.largest else 0.0 if self.max_abs == 0 else math.inf
-        lengths = math.sqrt(self.square_a) * math.sqrt(self.square_b)
-        cosine = 1.0 if self.max_abs == 0 else self.products / lengths if lengths else 0.0
-        if self.square_error == 0:
-            snr = math.inf
-        else:
-            ratio = self.square_a / self.square_error
-            snr = 10 * math.log10(ratio) if ratio else -math.inf
-        return replace(about, max_abs=self.max_abs, scaled=scaled, ulp=self.ulp, cosine=min(cosine, 1.0), snr=snr)
+    @property
+    def cosine(self) -> float:
+        lengths = math.sqrt(self.magnitude_squares) * math.sqrt(self.other_squares)
+        return 1.0 if self.largest == 0 else min(self.products / lengths, 1.0) if lengths else 0.0
+
+    @property
+    def snr(self) -> float:
+        if self.squares == 0:
+            return math.inf
+        ratio = self.magnitude_squares / self.squares
+        return 10 * math.log10(ratio) if ratio else -math.inf
 
 
 def _ulps(a: Array, b: Array) -> float:

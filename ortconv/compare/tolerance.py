@@ -14,6 +14,7 @@ import numpy as np
 from ortconv.compare.gap import TIMES, Gap, element_errors, gap, has_same_form, is_numeric
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import INT8, Trait, named, traits
+from ortconv.ir.schema import draws
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -156,6 +157,16 @@ def _computing_node(value: Value | None) -> Node | None:
             return node
         value = node.input(0)
     return None
+
+
+def random_outputs(graph: Graph) -> set[int]:
+    """Indices of outputs that depend on random numbers."""
+    drawn: set[Value | None] = set()
+    for node in graph:
+        inner = (n for sub in node.subgraphs for n in sub.walk())
+        if any(map(draws, (node, *inner))) or any(v in drawn for v in node.present_reads):
+            drawn.update(node.outputs)
+    return {k for k, v in enumerate(graph.outputs) if v in drawn}
 
 
 def accepts(tolerance: OutputTolerance, found: Gap) -> bool:

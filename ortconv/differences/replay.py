@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ortconv.differences.changes import Change, between
 from ortconv.documents import read_as
-from ortconv.errors import OrtconvError
+from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import temporary_folder
 from ortconv.ir.model import Model
 from ortconv.ir.types import DType
@@ -51,12 +51,15 @@ class Replay:
 
 
 def replayed(path: Path, source: Model, target: Model, options: Options | None) -> Replay:
-    """The conversion of a source to a target. Without options, those that the target records, or the likeliest ones."""
+    """The conversion of a source to a target. Without options, those that the target records, or the likeliest ones.
+
+    UsageError for options that no conversion of the source can have.
+    """
     recorded = _recorded(target.metadata.pop(STAMP, None))
     choices = _likely(source, target) if options is None and recorded is None else [options or recorded or Options()]
     found: list[Replay] = []
     for chosen in choices:
-        found.append(_replayed(path, target, chosen))
+        found.append(_replayed(path, target, chosen, asked=options is not None))
         if found[-1].ends_at_b:
             break
     return min(found, key=lambda replay: (replay.failure is not None, len(replay.left)))
@@ -103,7 +106,7 @@ def _has_half(model: Model) -> bool:
     return any(v is not None and v.dtype is DType.FLOAT16 for node in model.graph.walk() for v in node.outputs)
 
 
-def _replayed(source: Path, target: Model, options: Options) -> Replay:
+def _replayed(source: Path, target: Model, options: Options, *, asked: bool) -> Replay:
     again = replace(
         options, details=True, validate=False, write_config=False, save_optimized_onnx_model=False,
         manifest=False, stamp=False, fail_on=(),
@@ -113,6 +116,8 @@ def _replayed(source: Path, target: Model, options: Options) -> Replay:
         try:
             done = convert(source, folder / "replay.ort", options=again)
         except OrtconvError as error:
+            if asked and isinstance(error, UsageError):
+                raise
             return Replay(options.optimization_level, given, False, {}, [], [], error.message)
         left = between(load(folder / "replay.ort", only_to_run=True), target)[1]
     steps = [

@@ -16,7 +16,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.extended.fuse_matmul import operand_perm
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import Match, P
 
 ACTIVATION_ATTRIBUTES = frozenset({"activation", "activation_params"})
@@ -370,8 +370,27 @@ def quantize_linear(m: Match) -> Replacement:
     return New(node.op, [node.input(0), *map(_one, node.inputs[1:])], attrs)
 
 
-STANDARD = RulePass(
-    "standard operators", gelu, bias_gelu, fast_gelu, quick_gelu, fused_conv, fused_gemm, fused_matmul, layer_normalization,
-    simplified_layer_normalization, skip_layer_normalization, skip_simplified_layer_normalization, qlinear_binary, qlinear_unary,
-    qlinear_concat, qlinear_where, qgemm, matmul_integer_to_float, dynamic_quantize_matmul, quantize_linear,
-)  # fmt: skip
+STANDARD = Pass(
+    "standard operators",
+    (
+        *gelu,
+        *bias_gelu,
+        *fast_gelu,
+        *quick_gelu,
+        *fused_conv,
+        *fused_gemm,
+        *fused_matmul,
+        *layer_normalization,
+        *simplified_layer_normalization,
+        *skip_layer_normalization,
+        *skip_simplified_layer_normalization,
+        *qlinear_binary,
+        *qlinear_unary,
+        *qlinear_concat,
+        *qlinear_where,
+        *qgemm,
+        *matmul_integer_to_float,
+        *dynamic_quantize_matmul,
+        *quantize_linear,
+    ),
+)

@@ -16,9 +16,8 @@ from ortconv.inspection.notes import Note, bytes_of, constants, elements_of, not
 from ortconv.inspection.quantization import GroupVerdict, ModelQuantization, quantization
 from ortconv.inspection.quantization import lint as judged
 from ortconv.ir.graph import Value
-from ortconv.ir.model import Model
+from ortconv.ir.model import OLDEST_OPSET, Model
 from ortconv.models import ModelSource, as_file, is_ort, load
-from ortconv.onnxio.check import OLDEST_OPSET
 from ortconv.ortformat.reader import format_version
 from ortconv.ortformat.releases import oldest_release
 from ortconv.pipeline.stages import optimize

@@ -7,6 +7,7 @@ from collections.abc import Iterable, MutableMapping, Sequence
 
 from ortconv.errors import GraphError
 from ortconv.ir.graph import Graph, Node
+from ortconv.ir.operators import finds_values_by_name
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import ValueType
 from ortconv.ir.value import Value
@@ -23,6 +24,11 @@ class GraphReader:
         self.outer = outer
         self.own: dict[str, Value] = {}
         self.kept: set[str] = set()
+
+    def keep(self, owner: Node, *names: Iterable[str]) -> None:
+        """Keep the names of inputs and outputs if the owner of this graph finds them by name."""
+        if finds_values_by_name(owner):
+            self.kept.update(*names)
 
     @property
     def visible(self) -> MutableMapping[str, Value]:

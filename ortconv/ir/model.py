@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Node
 
+OLDEST_OPSET = 7
+"""Oldest operator set version in models for ONNX Runtime."""
+
 
 class Arity(NamedTuple):
     """The number of formal inputs or outputs, and, if the last one is variadic, the number of actual ones that it has."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,9 @@ OPEN = 2**31 - 1
 """The last version of a kernel that serves all later versions, too."""
 
 INPUT, OUTPUT = 0, 1
+
+_FIELDS = {"FLOAT": 2, "INT": 3, "STRING": 4, "FLOATS": 7, "INTS": 8, "STRINGS": 9}
+"""The fields of AttributeProto by the type of its value."""
 
 
 class Formal(NamedTuple):
@@ -186,20 +190,45 @@ def _onnx_schema(domain: str, op: str, opset: int) -> Schema | None:
 
 
 def _defaults(attributes: Mapping[str, Any]) -> dict[str, Attribute]:
-    from ortconv.onnxlib import AttributeProto
-
-    stated = ((name, declared._default_value) for name, declared in attributes.items())
-    return {name: _default(AttributeProto.FromString(value)) for name, value in stated if value}
+    stated = ((name, declared.type.name, declared._default_value) for name, declared in attributes.items())
+    return {name: _default(kind, encoded) for name, kind, encoded in stated if encoded}
 
 
 def _formal(parameter: Any) -> Formal:
     return Formal(parameter.name, parameter.type_str, parameter.option.name.lower(), parameter.is_homogeneous)
 
 
-def _default(attribute: Any) -> Attribute:
-    kind = attribute.AttributeType.Name(attribute.type)
-    field = {"INT": "i", "FLOAT": "f", "STRING": "s"}.get(kind, kind.lower())
-    return _attribute(getattr(attribute, field), kind)
+def _default(kind: str, encoded: bytes) -> Attribute:
+    """The value in an AttributeProto without tensors and graphs.
+
+    onnx's messages could read it, but importing them takes longer than opening a small .ort file.
+    """
+    found: dict[int, list[Any]] = {}
+    at = 0
+    while at < len(encoded):
+        tag, at = _varint(encoded, at)
+        value, at = _field(encoded, at, tag & 7)
+        found.setdefault(tag >> 3, []).append(value)
+    values = found.get(_FIELDS[kind], [])
+    return _attribute(values if kind.endswith("S") else values[0], kind)
+
+
+def _field(encoded: bytes, at: int, wire_type: int) -> tuple[Any, int]:
+    """A field in protobuf's wire format: an int, a float32 or bytes, and the position behind it."""
+    if wire_type == 5:
+        return struct.unpack_from("<f", encoded, at)[0], at + 4
+    number, at = _varint(encoded, at)
+    if wire_type == 2:
+        return encoded[at : at + number], at + number
+    return number - (number >> 63 << 64), at
+
+
+def _varint(encoded: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while encoded[at] >= 128:
+        number |= (encoded[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+    return number | encoded[at] << shift, at + 1
 
 
 def _attribute(value: Any, kind: str) -> Attribute:

@@ -137,6 +137,17 @@ def _paired(values: Sequence[Value | None], formals: Sequence[Formal]) -> Iterat
     return zip(values, chain(formals, repeat(formals[-1])), strict=False) if formals else iter(())
 
 
+def _place(name: str, node: Node, found: Schema) -> str | None:
+    """Where an operator has what a node states as an attribute: among its inputs, or in a later version."""
+    slot = next((i for i, formal in enumerate(found.inputs) if formal.name.lower() == name.lower()), None)
+    if slot is not None:
+        return f"in opset {found.since} it is input {slot}: pass a tensor"
+    newest = schema(node.domain, node.op, OPEN)
+    later = range(found.since + 1, newest.since + 1 if newest is not None else 0)
+    first = next((v for v in later if (one := schema(node.domain, node.op, v)) and name in one.attributes), None)
+    return None if first is None else f"it exists since opset {first}: export with this version, or remove it"
+
+
 def _check_attributes(node: Node, found: Schema) -> None:
     for name, value in node.attrs.items():
         if name.startswith("__"):  # an implementation's own, by ONNX's convention
@@ -146,7 +157,7 @@ def _check_attributes(node: Node, found: Schema) -> None:
             raise GraphError(
                 f"{found.op} of opset {found.since} has no attribute '{name}'",
                 node=node.label,
-                hint=nearest(name, found.attributes) or "remove the attribute",
+                hint=_place(name, node, found) or nearest(name, found.attributes) or "remove the attribute",
             )
         if wanted != given:
             raise GraphError(f"attribute '{name}' is of type {given}, must be {wanted}", node=node.label)

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+INT32_MAX = 2**31 - 1
+
 Dim = int | str | None
 """A dimension: a number, a symbol, or unknown."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ortconv.ir.graph import Node
+from ortconv.ir.symbols import plus, times
 from ortconv.ir.types import Dim, Shape, ValueType
-from ortconv.onnxio.type_rules import TypeRule, dtype_of, plus, shape_of, tensor, times
+from ortconv.onnxio.type_rules import TypeRule, dtype_of, shape_of, tensor
 
 
 def attention(past_slot: int, dtype_slot: int) -> TypeRule:

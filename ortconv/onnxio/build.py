@@ -12,7 +12,6 @@ from ortconv.errors import FormatError, GraphError, UnsupportedError
 from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Ints, Node, Strings, Tensors, Types, Value, graphs_in
 from ortconv.ir.graph_reader import GraphReader
 from ortconv.ir.model import Model
-from ortconv.ir.operators import finds_values_by_name
 from ortconv.ir.schema import plain_domain
 from ortconv.ir.tensor import Array, SparseTensor, Tensor
 from ortconv.ir.types import DType, MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, ValueType
@@ -65,7 +64,7 @@ def begin(proto: ModelProto, resolve: Resolve, symbol: Symbol = str) -> tuple[Mo
 
 
 class GraphBuilder(GraphReader):
-    """Fills one graph. If `named`, inputs and outputs keep their names, since the node refers to them by name."""
+    """Fills one graph."""
 
     def __init__(
         self,
@@ -75,12 +74,10 @@ class GraphBuilder(GraphReader):
         *,
         overridable: bool,
         read_type: TypeReader | None = None,
-        named: bool = False,
     ) -> None:
         super().__init__(graph, outer)
         self.resolve = resolve
         self.overridable = overridable
-        self.named = named
         self.read_type = read_type or TypeReader()
         self.types: dict[str, ValueType] = {}
         """Declared types of the values that are still to be made, by name."""
@@ -96,8 +93,6 @@ class GraphBuilder(GraphReader):
         """Read inputs, constants and types, and the names of the outputs."""
         check_text(proto.name, proto.doc_string)
         self.graph.doc = proto.doc_string
-        if self.named:
-            self.kept = {value.name for value in (*proto.input, *proto.output)}
         self._add_inputs(proto)
         self._add_constants(proto)
         self.types = self._declared(proto)
@@ -195,8 +190,8 @@ class GraphBuilder(GraphReader):
 
     def _subgraph(self, proto: GraphProto, node: Node) -> Graph:
         sub = Graph(proto.name, parent=self.graph)
-        named = finds_values_by_name(node)
-        builder = GraphBuilder(sub, self.visible, self.resolve, overridable=True, read_type=self.read_type, named=named)
+        builder = GraphBuilder(sub, self.visible, self.resolve, overridable=True, read_type=self.read_type)
+        builder.keep(node, (value.name for value in (*proto.input, *proto.output)))
         builder.fill(proto)
         return sub
 

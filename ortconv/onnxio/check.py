@@ -22,8 +22,6 @@ from ortconv.onnxlib import (
     newest_opsets,
 )
 
-OLDEST_OPSET = 7
-"""Oldest opset version in models for ONNX Runtime."""
 OLDEST_IR = 3
 
 _FOREIGN = [

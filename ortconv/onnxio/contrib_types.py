@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from typing import Any
 
 from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Node
 from ortconv.ir.operators import MICROSOFT
+from ortconv.ir.shape_rules import joined, multiplied, window_shape
+from ortconv.ir.symbols import times
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.onnxio.attention_types import ATTENTION_TYPES
 from ortconv.onnxio.standard_types import STANDARD_TYPES
-from ortconv.onnxio.type_rules import TypeRule, dtype_of, like, plus, shape_of, shaped, tensor, times
+from ortconv.onnxio.type_rules import TypeRule, dtype_of, like, shape_of, shaped, tensor
 
 
 def broadcast(slots: Sequence[int], dtype_slot: int) -> TypeRule:
@@ -23,12 +24,7 @@ def broadcast(slots: Sequence[int], dtype_slot: int) -> TypeRule:
 
 
 def _matmul(a: Shape | None, b: Shape | None, *, trans_a: bool = False, trans_b: bool = False) -> Shape | None:
-    if not a or not b:
-        return None
-    a, b = _transposed(a, trans_a), _transposed(b, trans_b)
-    rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()
-    batch = broadcast_shapes([a[:-2], b[:-2]])
-    return None if batch is None else (*batch, *rows, *columns)
+    return multiplied(a and _transposed(a, trans_a), b and _transposed(b, trans_b))
 
 
 def _transposed(shape: Shape, transposes: bool) -> Shape:
@@ -100,38 +96,10 @@ def _pool(node: Node) -> list[ValueType | None]:
     return [tensor(dtype, shape), TensorType(DType.INT64, shape)]
 
 
-def window_shape(node: Node, spatial: Shape, kernel: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Output spatial dimensions of a window operator with the node's pads, strides, dilations, auto_pad and ceil_mode."""
-    n = len(spatial)
-    strides = node.attr("strides", (1,) * n)
-    dilations = node.attr("dilations", (1,) * n)
-    pads = node.attr("pads", (0,) * (2 * n))
-    auto = node.attr("auto_pad", "NOTSET")
-    out: list[Dim] = []
-    for i, size in enumerate(spatial):
-        k = kernel[i]
-        if not isinstance(size, int) or not isinstance(k, int):
-            out.append(None)
-        elif auto in ("SAME_UPPER", "SAME_LOWER"):
-            out.append(-(-size // strides[i]))
-        else:
-            padded = size if auto == "VALID" else size + pads[i] + pads[n + i]
-            room = padded - ((k - 1) * dilations[i] + 1)
-            steps = -(-room // strides[i]) if node.attr("ceil_mode", 0) else room // strides[i]
-            if node.attr("ceil_mode", 0) and steps * strides[i] >= size + pads[i]:
-                steps -= 1
-            out.append(steps + 1)
-    return tuple(out)
-
-
 def _concat(node: Node) -> list[ValueType | None]:
     slots = range(2, len(node.inputs), 3)
     shapes = [shape for slot in slots if (shape := shape_of(node, slot)) is not None]
-    if not shapes or len(shapes) < len(slots):
-        return [tensor(dtype_of(node, 1), None)]
-    first, axis = shapes[0], node.attr("axis", 0) % max(1, len(shapes[0]))
-    total = reduce(plus, (shape[axis] for shape in shapes))
-    return [tensor(dtype_of(node, 1), (*first[:axis], total, *first[axis + 1 :]))]
+    return [tensor(dtype_of(node, 1), None if len(shapes) < len(slots) else joined(shapes, node.attr("axis", 0)))]
 
 
 def _skip_layer_norm(node: Node) -> Iterable[ValueType | None]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError, UsageError
-from ortconv.files import drop_pages, mapped
-from ortconv.ir.model import Model
+from ortconv.errors import FormatError, GraphError, OrtconvError, UsageError
+from ortconv.files import drop_pages, mapped, opened
+from ortconv.ir.model import OLDEST_OPSET, Model
 from ortconv.ir.signature import check_signatures
 from ortconv.onnxio import wire
 from ortconv.onnxio.build import PackedNodes, Resolve, begin
-from ortconv.onnxio.check import OLDEST_OPSET, check_versions, not_onnx
+from ortconv.onnxio.check import check_versions, not_onnx
 from ortconv.onnxio.complete_types import keep_unknown, stated_types
 from ortconv.onnxio.declared import bare, infer_declared
 from ortconv.onnxio.external import ExternalData
@@ -115,18 +114,10 @@ def _nameless(graph: GraphProto) -> dict[str, Any]:
 
 
 def _mapped(path: str | Path) -> memoryview:
-    try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise ModelError("not a regular file")
-            if status.st_size == 0:
-                raise FormatError("the file is empty", hint="export or download it again")
-            return mapped(file.fileno())
-    except IsADirectoryError as error:
-        raise ModelError("is a directory, not a model") from error
-    except OSError as error:
-        raise ModelError(error.strerror or str(error), hint="check the path") from error
+    with opened(path) as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise FormatError("the file is empty", hint="export or download it again")
+        return mapped(file.fileno())
 
 
 def _load(

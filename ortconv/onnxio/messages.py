@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ortconv.ir.schema import plain_domain
-from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto
 
-_WITH_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS, AttributeProto.UNDEFINED)
-"""Types of the attributes that may hold graphs."""
+if TYPE_CHECKING:
+    from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto
+
+_WITH_GRAPHS = (5, 10, 0)
+"""Types of the attributes that may hold graphs: GRAPH, GRAPHS, and UNDEFINED of old files."""
 
 
 def subgraphs(node: NodeProto) -> list[GraphProto]:
@@ -51,7 +53,8 @@ class Contents(NamedTuple):
 
 def contents(graph: GraphProto) -> Contents:
     """The subgraphs and the nodes of a graph."""
-    found, nodes = list[GraphProto](), defaultdict[str, list[NodeProto]](list)
+    found: list[GraphProto] = []
+    nodes: dict[str, list[NodeProto]] = defaultdict(list)
     _add_contents(graph, found, nodes)
     return Contents(found, dict(nodes))
 

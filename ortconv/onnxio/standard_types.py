@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ortconv.ir.broadcast import broadcast_dims
-from ortconv.ir.graph import Node
-from ortconv.ir.schema import since_version
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import axes_of, ints
+from ortconv.ir.resize import resizing
+from ortconv.ir.slices import axis_slices
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, Shape, TensorType, ValueType
 from ortconv.onnxio.type_rules import TypeRule, dtype_of, einsum_labels, shape_of, shaped, tensor
@@ -37,36 +37,10 @@ def _eye_like(node: Node) -> list[ValueType | None]:
 
 
 def _resized(node: Node) -> Shape | None:
-    """Sizes are products with scales, rounded to float32 and down, as in onnxruntime."""
-    shape, modern = shape_of(node, 0), node.op == "Resize" and since_version(node) >= RESIZE_TO_SIZES
-    if shape is None:
+    x, does = node.inputs[0], resizing(node, ints)
+    if x is None or x.shape is None:
         return None
-    axes = [axis % len(shape) for axis in node.attr("axes", range(len(shape)))]
-    scales = node.attr("scales", _elements(node, 2 if modern else 1))
-    stretches = node.attr("keep_aspect_ratio_policy", "stretch") == "stretch"
-    made: Sequence[Dim] = [None] * len(axes)
-    if scales:
-        made = [_scaled(shape[axis], scale) for axis, scale in zip(axes, scales, strict=True)]
-    elif modern and stretches:
-        made = [int(size) for size in _elements(node, 3)] or made
-    sizes = dict(zip(axes, made, strict=True))
-    return tuple(sizes.get(axis, dim) for axis, dim in enumerate(shape))
-
-
-RESIZE_TO_SIZES = 11
-"""The version from which on Resize has sizes, and scales as its third input."""
-
-
-def _elements(node: Node, slot: int) -> list[float]:
-    """The elements of a constant input; [] if there are none."""
-    value = node.input(slot)
-    return [] if value is None or value.constant is None else value.constant.numpy().reshape(-1).tolist()
-
-
-def _scaled(dim: Dim, scale: float) -> Dim:
-    if scale == 1:
-        return dim
-    return int(np.float32(dim) * np.float32(scale)) if isinstance(dim, int) else None
+    return does.shape(x.shape) or tuple(None if axis in does.axes else dim for axis, dim in enumerate(x.shape))
 
 
 def _gather_nd(node: Node) -> Shape | None:
@@ -78,7 +52,7 @@ def _gather_nd(node: Node) -> Shape | None:
 
 
 def _squeeze(node: Node) -> Shape | None:
-    source, axes = shape_of(node, 0), _axes(node)
+    source, axes = shape_of(node, 0), axes_of(node)
     if source and axes:
         gone = {a % len(source) for a in axes}
         return tuple(d for i, d in enumerate(source) if i not in gone)
@@ -88,7 +62,7 @@ def _squeeze(node: Node) -> Shape | None:
 
 
 def _unsqueeze(node: Node) -> Shape | None:
-    source, axes = shape_of(node, 0), _axes(node)
+    source, axes = shape_of(node, 0), axes_of(node)
     if source is None or axes is None:
         return None
     rank, dims = len(source) + len(axes), iter(source)
@@ -97,45 +71,19 @@ def _unsqueeze(node: Node) -> Shape | None:
 
 
 def _slice(node: Node) -> Shape | None:
-    source = shape_of(node, 0)
-    if source is None:
-        return None
-    starts, ends, axes, steps = (_integers(node, name, slot) for slot, name in enumerate(_BOUNDS, start=1))
-    count = len(starts) if starts else next(iter(shape_of(node, 1) or ()), None)
-    if axes is None or steps is None or not isinstance(count, int):
-        return (None,) * len(source)
+    source, parts = shape_of(node, 0), axis_slices(node, _bounds)
+    if source is None or parts is None:
+        return None if source is None else (None,) * len(source)
     dims = list(source)
-    for i, axis in enumerate(axes or range(count)):
-        if starts is None or ends is None:
-            dims[axis] = None
-        else:
-            dims[axis] = _sliced(dims[axis], slice(starts[i], ends[i], steps[i] if steps else 1))
+    for part in parts:
+        dims[part.axis] = part.length(dims[part.axis])
     return tuple(dims)
 
 
-def _sliced(dim: Dim, part: slice) -> Dim:
-    """The length of a part of an axis; None if it depends on an unknown length."""
-    if isinstance(dim, int):
-        return len(range(dim)[part])
-    is_whole = part.start == 0 and part.stop >= _INT32_MAX and part.step == 1
-    return dim if is_whole else None
-
-
-_BOUNDS = ("starts", "ends", "axes", "steps")
-_INT32_MAX = 2**31 - 1
-
-
-def _integers(node: Node, name: str, slot: int) -> tuple[int, ...] | None:
-    """The elements of an attribute, or of an input; () if both are absent, None for an input that is not constant."""
-    given = node.input(slot)
-    if given is None:
-        return tuple(node.attr(name, ()))
-    return None if given.constant is None else tuple(map(int, given.constant.numpy().reshape(-1)))
-
-
-def _axes(node: Node) -> tuple[int, ...] | None:
-    """The axes of a Squeeze or Unsqueeze, () if there are none; None if they are not constant."""
-    return _integers(node, "axes", 1)
+def _bounds(value: Value | None) -> Sequence[int | None] | None:
+    """The starts or ends of a Slice. Unknown ones are None; the result is None if their number is unknown, too."""
+    known, count = ints(value), None if value is None else value.dim(0)
+    return (None,) * count if known is None and isinstance(count, int) else known
 
 
 # ---------------------------------------------------------------------- ai.onnx.ml

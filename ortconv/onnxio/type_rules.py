@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+from ortconv.ir.types import DType, Shape, TensorType, ValueType
 
 TypeRule = Callable[[Node], Iterable[ValueType | None]]
 """The types of a node's outputs, and possibly more; None for one that follows from the schema alone."""
@@ -30,14 +30,6 @@ def shape_of(node: Node, slot: int) -> Shape | None:
 
 def tensor(dtype: DType | None, shape: Shape | None) -> TensorType | None:
     return None if dtype is None else TensorType(dtype, shape)
-
-
-def plus(a: Dim, b: Dim) -> Dim:
-    return a + b if isinstance(a, int) and isinstance(b, int) else None
-
-
-def times(a: Dim, b: Dim) -> Dim:
-    return a * b if isinstance(a, int) and isinstance(b, int) else None
 
 
 def einsum_labels(term: str, rank: int) -> list[str | int]:

@@ -17,8 +17,8 @@ from functools import cache
 from typing import NamedTuple
 
 from ortconv.errors import UsageError, nearest
-from ortconv.optimizer.levels import STAGES, AnyPass, opt_in_passes, passes_of
-from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.levels import STAGES, opt_in_passes, passes_of
+from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import C, P, PatternInput
 
 FIELDS = ("Counterpart", "Differs", "Opt-in", "Also")
@@ -52,10 +52,9 @@ def entries() -> tuple[RewriteEntry, ...]:
     return tuple(found.values())
 
 
-def _documented(p: AnyPass) -> Iterator[tuple[str, str, tuple[P, ...]]]:
-    if isinstance(p, FunctionPass):
+def _documented(p: Pass) -> Iterator[tuple[str, str, tuple[P, ...]]]:
+    if not p.rules:
         yield p.name, p.doc, ()
-        return
     for r in p.rules:
         yield r.name, r.doc, (r.pattern,)
 
@@ -109,7 +108,7 @@ def operators(pattern: P) -> str:
 def patterns_of(name: str) -> list[P]:
     """The patterns of all rules with this name."""
     every = (p for level in STAGES for p in (*passes_of(level), *opt_in_passes(level)))
-    return [r.pattern for p in every if not isinstance(p, FunctionPass) for r in p.rules if r.name == name]
+    return [r.pattern for p in every for r in p.rules if r.name == name]
 
 
 def find(name: str) -> RewriteEntry:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
 
-from ortconv.ir.graph import Floats, Ints, Node, Value
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import clip_bounds, ints, scalar, stated_ints
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
@@ -16,7 +16,6 @@ from ortconv.ir.types import Dim, DType, Shape, TensorType
 
 T = TypeVar("T")
 
-INT32_MAX = 2**31 - 1
 FLOATS = frozenset({DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.DOUBLE})
 
 
@@ -27,33 +26,6 @@ RESHAPES = named(Trait.ORDERED, but=("Identity",))
 """Operators that change only the shape."""
 
 # ---------------------------------------------------------------------- constants
-
-
-def constant_of(value: Value | None) -> Tensor | None:
-    """The constant that a value always has; None if it has none, or is absent."""
-    return None if value is None else value.constant
-
-
-def ints(value: Value | None) -> tuple[int, ...] | None:
-    """The elements of an integer constant of rank 0 or 1, else None."""
-    const = constant_of(value)
-    if const is None or const.rank > 1 or const.dtype not in (DType.INT64, DType.INT32):
-        return None
-    return tuple(const.numpy().reshape(-1).tolist())
-
-
-def optional_ints(value: Value | None) -> tuple[int, ...] | None:
-    """The same; () for an absent input."""
-    return () if value is None else ints(value)
-
-
-def scalar(value: Value | None) -> float | int | None:
-    """The element of a numeric constant that has exactly one, else None."""
-    const = constant_of(value)
-    if const is None or const.size != 1 or const.dtype in (DType.STRING, DType.COMPLEX64, DType.COMPLEX128):
-        return None
-    number = const.item()
-    return number if isinstance(number, int) else float(number)
 
 
 def exactly(number: float) -> Callable[[Value], bool]:
@@ -192,26 +164,6 @@ def channels_of(x: Value) -> int:
     return length if isinstance(length, int) else 0
 
 
-def only_reader(value: Value) -> Node | None:
-    """The only reader of a value, if it reads the value once, in the same graph, and the value is not returned."""
-    use = only_use(value)
-    return None if use is None else use[0]
-
-
-def reader_of(value: Value, *ops: str) -> Node | None:
-    """The only reader of a value, if it has one of these operators of the default domain; else None."""
-    node = only_reader(value)
-    return node if node is not None and node.op in ops and node.domain == "" else None
-
-
-def only_use(value: Value) -> tuple[Node, int] | None:
-    """The reader of a value, and its slot, if there is only one, in the same graph, and the value is not returned."""
-    if len(value.uses) != 1 or value.is_output:
-        return None
-    ((reader, slot),) = value.uses
-    return (reader, slot) if reader.graph is value.graph else None
-
-
 # ---------------------------------------------------------------------- nodes of any operator set
 
 
@@ -228,30 +180,6 @@ def is_plain_gemm(gemm: Node) -> bool:
     return gemm.input(2) is None or attribute(gemm, "beta") == 1
 
 
-def producer_of(value: Value | None, *ops: str) -> Node | None:
-    """The node of the default domain, with one of these operators, that computes a value; None if there is none."""
-    node = None if value is None else value.producer
-    return node if node is not None and node.op in ops and node.domain == "" else None
-
-
-def source_of(value: Value | None, *ops: str) -> Value | None:
-    """A value before the nodes of these operators, of the default domain, that led to it through their first inputs."""
-    while (node := producer_of(value, *ops)) is not None:
-        value = node.inputs[0]
-    return value
-
-
-def own_producer(value: Value | None, *ops: str) -> Node | None:
-    """The same as `producer_of`, but only if the value has one reader, as by `only_reader`."""
-    node = producer_of(value, *ops)
-    return node if value is not None and node is not None and only_reader(value) is not None else None
-
-
-def stated_ints(node: Node, name: str) -> tuple[int, ...] | None:
-    """The integers of an attribute that is input 1 in later operator sets. () if absent; None if not constant."""
-    return tuple(node.attr(name, ())) if name in node.attrs else optional_ints(node.input(1))
-
-
 def split_sizes(node: Node, whole: Dim) -> Sequence[int] | None:
     """The sizes of the parts into which a Split divides an axis of this length; None if they are unknown."""
     stated, count = stated_ints(node, "split"), len(node.outputs)
@@ -262,27 +190,6 @@ def split_sizes(node: Node, whole: Dim) -> Sequence[int] | None:
     return sizes if min(sizes) >= 0 else None
 
 
-def axes_of(node: Node) -> tuple[int, ...] | None:
-    """The axes of a node. () if absent; None if not constant."""
-    return stated_ints(node, "axes")
-
-
-def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
-    """The (lower, upper) bound of a Clip, None for an absent one. The result is None if a bound is not constant."""
-    if node.opset < 11:
-        low, high = node.attrs.get("min"), node.attrs.get("max")
-        return (low if isinstance(low, float) else None), (high if isinstance(high, float) else None)
-    given = [node.input(slot) for slot in (1, 2)]
-    low, high = map(scalar, given)
-    return None if any(v is not None and n is None for v, n in zip(given, (low, high))) else (low, high)
-
-
-def clip_range(node: Node, largest: float = math.inf) -> tuple[float, float]:
-    """The (lower, upper) bound of a Clip, -largest and largest for absent ones; NaN if a bound is not constant."""
-    low, high = clip_bounds(node) or (math.nan, math.nan)
-    return -largest if low is None else low, largest if high is None else high
-
-
 def is_nonnegative(value: Value) -> bool:
     """True if no element of a value can be negative."""
     node = value.producer
@@ -290,8 +197,7 @@ def is_nonnegative(value: Value) -> bool:
         const = value.constant
         return const is not None and const.dtype in FLOATS and bool(np.all(const.numpy() >= 0))
     if node.is_op("Clip"):
-        low, high = clip_range(node)
-        return low >= 0 and high >= 0
+        return all(bound >= 0 for bound in clip_bounds(node))
     return node.domain == "" and traits(node).has(Trait.NONNEGATIVE)
 
 
@@ -300,28 +206,9 @@ def output_channels(weights: Tensor, node: Node) -> int:
     return weights.shape[0] if node.op == "Conv" else weights.shape[1] * node.attr("group", 1)
 
 
-def stated_scales(node: Node) -> list[float] | None:
-    """The scales that a Resize or Upsample states; None if they are computed, or if it states sizes instead."""
-    if "scales" in node.attrs:
-        return list(node.attr("scales", Floats()))
-    const = node.constant(2 if node.op == "Resize" and node.opset >= 11 else 1)
-    return None if const is None or not const.size else const.numpy().reshape(-1).tolist()
-
-
-def spatial_pads(node: Node, rank: int) -> tuple[int, ...] | None:
-    """The padding of a Conv or pooling node with `rank` spatial axes; None if it depends on the input's shape."""
-    auto_pad = node.attr("auto_pad", "NOTSET")
-    if auto_pad == "VALID":
-        return (0,) * (2 * rank)
-    if auto_pad not in ("NOTSET", ""):
-        return None
-    pads = tuple(node.attr("pads", Ints((0,) * (2 * rank))))
-    return pads if len(pads) == 2 * rank else None
-
-
 def stated_pads(node: Node, rank: int) -> tuple[int, ...] | None:
     """The pads of a Pad at the start, then at the end of each axis of a tensor of this rank; None if they are not constant."""
-    pads, given = stated_ints(node, "pads"), optional_ints(node.input(3))
+    pads, given = stated_ints(node, "pads"), ints(node.input(3), ())
     if pads is None or given is None or any(not -rank <= a < rank for a in given):
         return None
     axes = [a % rank for a in given] or list(range(rank))

@@ -115,32 +115,37 @@ FOLD_LIMIT = 64 << 20
 """Default limit in bytes on the growth of a model by constant folding."""
 
 
-@dataclass
-class Context:
-    """Options, limits and the trace of one run of passes."""
+class PassSettings(NamedTuple):
+    """Settings that rewrites depend on."""
 
     fold_limit: int = FOLD_LIMIT
     """Maximum growth of the model by constant folding in bytes, over all folds; shapes fold regardless of it."""
-    grown: int = 0
-    folds: list[tuple[int, str]] = field(default_factory=list)
-    """(growth in bytes, node label) of each fold that increased the size."""
-    only_cpu: bool = False
-    """Do not change nodes that are assigned to an execution provider other than the CPU."""
+    limit: int | None = None
+    """Stop after this number of rewrites."""
+    release: int | None = None
+    """Create only nodes that this release, a position in `ortconv.ir.kernels.releases()`, supports; None: any node."""
     target_platform: str | None = None
     """The target platform, arm or amd64, if rewrites may depend on it."""
     optimization_style: str = "Fixed"
     """Fixed: fusions above the basic level are applied. Runtime: they are recorded in the model, and onnxruntime applies them."""
-    release: int | None = None
-    """Create only nodes that this release, a position in `ortconv.ir.kernels.releases()`, supports; None: any node."""
-    limit: int | None = None
-    """Stop after this number of rewrites."""
+
+
+@dataclass
+class Context:
+    """A run of passes: its settings, and what they have done so far."""
+
+    settings: PassSettings = field(default_factory=PassSettings)
     journal: Journal | None = None
     """If set, records the changes of each rewrite."""
+    only_cpu: bool = False
+    """Do not change nodes that are assigned to an execution provider other than the CPU."""
     trace: list[Rewrite] = field(default_factory=list)
+    grown: int = 0
+    """Growth of the model by constant folding in bytes."""
+    folds: list[tuple[int, str]] = field(default_factory=list)
+    """(growth in bytes, node label) of each fold that increased the size."""
     tracker: Tracker | None = None
     """If set, limits a pass to nodes near changes; without it, a pass visits all nodes."""
-    tried: int = 0
-    """Number of times that a rule was tried at a node."""
 
     def record(self, rule: str, root: str, removed: int = 1, added: int = 0) -> None:
         """Add a rewrite that has just been made to the trace."""
@@ -176,10 +181,11 @@ class Context:
 
         Nodes without a kernel in any release are allowed: they are expanded or cast later.
         """
-        if self.release is None:
+        release = self.settings.release
+        if release is None:
             return True
         found = schema(new.domain, new.op, max(1, graph.opset(new.domain)))
-        return found is None or (first_release(_use(new, found)) or 0) <= self.release
+        return found is None or (first_release(_use(new, found)) or 0) <= release
 
     def nodes(self, graph: Graph, operators: Collection[Operator]) -> list[Node]:
         """The nodes of these operators in a graph, in the graph's order."""
@@ -199,7 +205,8 @@ class Context:
 
     @property
     def exhausted(self) -> bool:
-        return self.limit is not None and len(self.trace) >= self.limit
+        limit = self.settings.limit
+        return limit is not None and len(self.trace) >= limit
 
     def counts(self) -> dict[str, int]:
         """Number of rewrites for each rule, in order of first use."""
@@ -213,7 +220,6 @@ def rule_counts(trace: Iterable[Rewrite]) -> dict[str, int]:
 
 def apply(r: Rule, root: Node, context: Context) -> list[Node] | None:
     """Try one rule at one node. Return None if it does not apply, else the nodes around the change, which must be tried again."""
-    context.tried += 1
     try:
         found = find(r, root, context)
         return None if found is None else _rewrite(r, *found, context)
@@ -338,20 +344,38 @@ def _make(new: New, root: Node, added: list[Node]) -> Node:
     graph = root.parent
     inputs = [_materialize(source, root, added) for source in new.inputs]
     name = new.like.name if new.like is not None else graph.fresh(f"{root.name or root.out.name}/{new.op}")
-    import_operators(graph, new.domain)
-    node = graph.add_node(
-        new.op, inputs, new.outputs, new.attrs, domain=new.domain, name=name, types=new.types, before=root
-    )
-    node.ep = root.ep
+    node = insert_node(new.op, inputs, new.outputs, new.types, root, new.attrs, domain=new.domain, name=name)
     added.append(node)
     if any(v is not None and v.type is None for v in node.outputs):
         update_types(node)
     return node
 
 
-def import_operators(graph: Graph, domain: str) -> None:
-    """Import version 1 of a domain's operators, for a node about to be created, unless the model already imports them."""
+def insert_new(new: New, before: Node) -> Node:
+    """The node of a New, created before another one as for a rule that has this root."""
+    return _make(new, before, [])
+
+
+def insert_node(
+    op: str,
+    inputs: Sequence[Value | None],
+    outputs: int | Sequence[str | None],
+    types: Sequence[ValueType | None],
+    before: Node,
+    attrs: Mapping[str, Attribute] | None = None,
+    *,
+    domain: str = "",
+    name: str = "",
+) -> Node:
+    """A new node, which is inserted before another one and assigned to its provider. `outputs` is as for Graph.add_node.
+
+    Version 1 of its domain is imported unless the model already imports the domain.
+    """
+    graph = before.parent
     graph.opsets.setdefault(domain, 1)
+    node = graph.add_node(op, inputs, outputs, attrs, domain=domain, name=name, types=types, before=before)
+    node.ep = before.ep
+    return node
 
 
 def constant(near: Node, content: Tensor | Array | Any) -> Value:

@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
-from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
-from ortconv.optimizer.conditions import without_absent
-from ortconv.optimizer.engine import constant, import_operators
-
-
-def insert_node(
-    op: str,
-    inputs: Sequence[Value | None],
-    outputs: int | Sequence[str | None],
-    types: Sequence[ValueType | None],
-    before: Node,
-    attrs: Mapping[str, Attribute] | None = None,
-    *,
-    domain: str = "",
-    name: str = "",
-) -> Node:
-    """A new node, which is inserted before another one and assigned to its provider. `outputs` is as for Graph.add_node."""
-    node = before.parent.add_node(op, inputs, outputs, attrs, domain=domain, name=name, types=types, before=before)
-    node.ep = before.ep
-    return node
+from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import Dim, DType, TensorType, ValueType
+from ortconv.optimizer.engine import insert_node
 
 
 def insert(
@@ -42,17 +22,8 @@ def insert(
     domain: str = "",
     name: str = "",
 ) -> Value:
-    """The only output of such a node."""
+    """The only output of a new node, which is inserted as by `insert_node`."""
     return insert_node(op, inputs, 1, [type], before, attrs, domain=domain, name=name).out
-
-
-def insert_fused(
-    op: str, inputs: Sequence[Value | None], types: Sequence[ValueType | None], before: Node, **attrs: Attribute
-) -> Node:
-    """A new node of ONNX Runtime's own domain, with outputs of these types, before another node and named after it."""
-    import_operators(before.parent, MICROSOFT)
-    name = before.parent.fresh(f"{before.name or before.out.name}/{op}")
-    return insert_node(op, without_absent(inputs), len(types), types, before, attrs, domain=MICROSOFT, name=name)
 
 
 def integers(graph: Graph, numbers: Sequence[Dim], near: Value, role: str = "const") -> Value:
@@ -77,41 +48,3 @@ def reshaped(x: Value, spec: Sequence[Dim], before: Node, type: ValueType | None
     """A Reshape of x before a node. Without a type, the shape may have neither a 0 nor a -1, and the type is float32."""
     type = type or TensorType(DType.FLOAT, tuple(spec))
     return insert("Reshape", [x, integers(before.parent, spec, x, "shape")], type, before)
-
-
-@dataclass(frozen=True, slots=True)
-class Maker:
-    """Creates nodes before a given place in a graph, assigned to the provider of that place."""
-
-    graph: Graph
-    place: Node
-
-    def constant(self, array: Array) -> Value:
-        return constant(self.place, array)
-
-    def ints(self, *numbers: int) -> Value:
-        return self.constant(np.array(numbers, np.int64))
-
-    def node(
-        self,
-        op: str,
-        inputs: Sequence[Value | None],
-        attrs: Mapping[str, Attribute],
-        shape: Shape | None,
-        dtype: DType | None = None,
-    ) -> Value:
-        """The only output of a new node. By default, it has the element type of the place."""
-        dtype = dtype or self.place.out.dtype
-        return insert(op, inputs, None if dtype is None else TensorType(dtype, shape), self.place, attrs)
-
-    def element(self, value: Value, axis: int, index: int, shape: Shape | None) -> Value:
-        """The slice at an index of an axis, without that axis."""
-        return self.node("Gather", [value, self.constant(np.array(index, np.int64))], {"axis": axis}, shape)
-
-    def part(self, x: Value, axis: int, start: int, length: int) -> Value:
-        """`length` elements along an axis, with a Slice of opset 10 or later; x itself if these are all elements."""
-        shape = x.shape or ()
-        if shape[axis] == length:
-            return x
-        cut = (*shape[:axis], length, *shape[axis + 1 :])
-        return self.node("Slice", [x, *map(self.ints, (start, start + length, axis))], {}, cut)

@@ -7,13 +7,10 @@ from importlib import import_module
 
 from ortconv.ir.graph import Graph
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.passes import FunctionPass, RulePass
+from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.tracking import Tracker
 
 MAX_STEPS = 10
-
-AnyPass = FunctionPass | RulePass
-
 
 STAGES = {
     "basic": "ortconv.optimizer.basic",
@@ -27,12 +24,12 @@ the levels above basic run together. Modules are imported when their passes are 
 """
 
 
-def passes_of(stage: str) -> tuple[AnyPass, ...]:
+def passes_of(stage: str) -> tuple[Pass, ...]:
     """The passes that a stage always runs. Those of offload run only on request, so its module is not imported here."""
     return () if stage == "offload" else import_module(STAGES[stage]).PASSES
 
 
-def opt_in_passes(stage: str) -> tuple[AnyPass, ...]:
+def opt_in_passes(stage: str) -> tuple[Pass, ...]:
     """The passes of a stage that run only on request; they run after its other passes."""
     return getattr(import_module(STAGES[stage]), "OPT_IN", ())
 
@@ -43,7 +40,7 @@ def inexact(stages: Iterable[str] = STAGES) -> frozenset[str]:
     return frozenset(name for module in modules for name in getattr(module, "INEXACT", ()))
 
 
-def run_passes(graph: Graph, passes: tuple[AnyPass, ...], context: Context) -> Iterator[tuple[AnyPass, int]]:
+def run_passes(graph: Graph, passes: tuple[Pass, ...], context: Context) -> Iterator[tuple[Pass, int]]:
     """Run passes over a graph and its subgraphs, repeatedly until none changes anything.
 
     Yields each pass after it has run, with its number of changes, so that a caller can observe the passes. A pass that
@@ -61,18 +58,18 @@ def run_passes(graph: Graph, passes: tuple[AnyPass, ...], context: Context) -> I
 
 
 def _until_idle(
-    graph: Graph, passes: tuple[AnyPass, ...], context: Context, tracker: Tracker
-) -> Iterator[tuple[AnyPass, int]]:
+    graph: Graph, passes: tuple[Pass, ...], context: Context, tracker: Tracker
+) -> Iterator[tuple[Pass, int]]:
     graphs = list(graph.graphs())
     total = 0
-    idle_at: dict[AnyPass, int] = {}
+    idle_at: dict[Pass, int] = {}
     for step in range(MAX_STEPS):
         before = total
         for p in passes:
             if (step and p.once) or idle_at.get(p) == total:
                 continue
             context.forget()
-            if not tracker.has_all(p.operators, p.also):
+            if not tracker.has_all(p.roots, p.also):
                 yield p, 0
                 continue
             tracker.begin(p)

@@ -1,7 +1,4 @@
-"""Passes: functions and ordered lists of rules, which are run on a graph until nothing changes.
-
-Modules with passes for rare operators are imported when a pass first runs.
-"""
+"""Passes: functions and ordered lists of rules, which are run on a graph until nothing changes."""
 
 from __future__ import annotations
 
@@ -9,8 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib import import_module
-from itertools import chain
-from typing import Any, NamedTuple
+from typing import Union
 
 from ortconv.ir.graph import Graph, Node
 from ortconv.optimizer.engine import Context, Rule, apply
@@ -20,54 +16,57 @@ from ortconv.optimizer.tracking import Operator
 MOST_KNOWN = 4096
 """Maximum number of kinds of nodes for which a pass remembers its rules."""
 
+Run = Callable[[Graph, Context], int]
+"""Works on one graph without its subgraphs, and returns the number of changes."""
 
-class LaterFunction:
-    """The function of a pass in a module's PASSES. The module is imported when the pass first runs."""
-
-    def __init__(self, module: str, name: str) -> None:
-        self._module, self._name = module, name
-
-    def __call__(self, graph: Graph, context: Context) -> int:
-        return self.function(graph, context)
-
-    @property
-    def function(self) -> Callable[[Graph, Context], int]:
-        found: Callable[[Graph, Context], int] = _pass_in(self._module, self._name).run
-        return found
+Source = Union[str, Sequence[Rule], Run]
 
 
-def _pass_in(module: str, name: str) -> Any:
-    return next(p for p in import_module(module).PASSES if p.name == name)
+class Pass:
+    """A row in the table of a level: a function, or rules in their order, and the operators that it needs.
 
+    `source` names an attribute of a module in this package, as "extended.gelu:fuse_gelu". The module is imported when the pass
+    first runs. The source may also be the function or the rules themselves.
 
-class FunctionPass(NamedTuple):
-    """A pass that is a function. It works on one graph without its subgraphs, and returns the number of changes.
-
-    `operators`: it can change nothing without one of these. `also`: nor without one of these.
+    The pass can change nothing in a model without one of `roots`, operators of ONNX or pairs with a domain, nor without one of
+    `also`. Without `roots`, these are the roots of the rules; a function always runs. With `once`, the pass is not repeated.
     """
 
-    name: str
-    run: Callable[[Graph, Context], int]
-    once: bool = False
-    operators: tuple[Operator, ...] = ()
-    also: tuple[Operator, ...] = ()
+    def __init__(
+        self, name: str, source: Source, *roots: str | Operator, also: tuple[Operator, ...] = (), once: bool = False
+    ) -> None:
+        self.name = name
+        self.source = source
+        self.also = also
+        self.once = once
+        self._roots = tuple(("", root) if isinstance(root, str) else root for root in roots)
+
+    @cached_property
+    def _content(self) -> Run | tuple[Rule, ...]:
+        content = self.source
+        if isinstance(content, str):
+            module, _, attribute = content.partition(":")
+            content = getattr(import_module(f"{__package__}.{module}"), attribute)
+        return content if callable(content) else tuple(content)
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules; empty if the pass is a function."""
+        return () if callable(self._content) else self._content
+
+    @cached_property
+    def run(self) -> Run:
+        return self._content if callable(self._content) else Worklist(self._content).run
+
+    @cached_property
+    def roots(self) -> tuple[Operator, ...]:
+        """Operators without which the pass can change nothing; empty if it always runs."""
+        return self._roots or tuple(by_root(self.rules))
 
     @property
     def doc(self) -> str:
-        return (self.run.function if isinstance(self.run, LaterFunction) else self.run).__doc__ or ""
-
-
-def later_function(
-    module: str,
-    name: str,
-    *operators: str,
-    domains: Sequence[str] = ("",),
-    also: tuple[Operator, ...] = (),
-    once: bool = False,
-) -> FunctionPass:
-    """A pass that is a function in a module which is imported when the pass first runs: few models have its operators."""
-    wanted = tuple((domain, op) for domain in domains for op in operators)
-    return FunctionPass(name, LaterFunction(module, name), once, wanted, also)
+        """The docstring of the function."""
+        return self._content.__doc__ or ""
 
 
 def by_root(rules: Iterable[Rule]) -> dict[Operator, list[Rule]]:
@@ -79,34 +78,13 @@ def by_root(rules: Iterable[Rule]) -> dict[Operator, list[Rule]]:
     return found
 
 
-class RulePass:
-    """A pass that is an ordered tuple of rules. A worklist drives it until no rule matches any more."""
+class Worklist:
+    """Applies rules at the nodes of a graph, and again at the nodes around each change."""
 
-    also: tuple[Operator, ...] = ()
-
-    def __init__(self, name: str, *groups: Iterable[Rule]) -> None:
-        self.name = name
-        self.once = False
-        self._groups = groups
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._by_root = by_root(rules)
+        self._widths = {root: max(len(r.pattern.inputs) for r in found) for root, found in self._by_root.items()}
         self._known: dict[tuple[Operator, tuple[Kind, ...]], tuple[Rule, ...]] = {}
-
-    @cached_property
-    def rules(self) -> tuple[Rule, ...]:
-        return tuple(r for group in self._groups for r in group)
-
-    @cached_property
-    def operators(self) -> tuple[Operator, ...]:
-        """Operators without which the pass can change nothing."""
-        return tuple(self._by_root)
-
-    @cached_property
-    def _by_root(self) -> dict[Operator, list[Rule]]:
-        return by_root(self.rules)
-
-    @cached_property
-    def _widths(self) -> dict[Operator, int]:
-        """The number of inputs that the patterns with each root have, at most."""
-        return {root: max(len(r.pattern.inputs) for r in found) for root, found in self._by_root.items()}
 
     def run(self, graph: Graph, context: Context) -> int:
         """Apply the rules until none matches, or the limit of the context is reached. Return the number of rewrites."""
@@ -143,33 +121,4 @@ class RulePass:
                 self._known.clear()
             rules = tuple(r for r in self._by_root[root] if may_fit(r.pattern, found))
             self._known[root, found] = rules
-        return rules
-
-
-def passes(*rules: Iterable[Rule]) -> tuple[RulePass, ...]:
-    """One pass for each name of the rules, with all rules of that name."""
-    by_name: dict[str, list[Rule]] = {}
-    for r in chain.from_iterable(rules):
-        by_name.setdefault(r.name, []).append(r)
-    return tuple(RulePass(name, group) for name, group in by_name.items())
-
-
-class LaterPass(RulePass):
-    """A pass of rules in a module that is imported once the rules are needed: few models have its operators.
-
-    Every rule of the pass matches one of `operators`, so it can change nothing without them, nor without one of `also`. The pass
-    is in the module's PASSES.
-    """
-
-    def __init__(
-        self, module: str, name: str, *operators: str, domains: Sequence[str] = ("",), also: tuple[Operator, ...] = ()
-    ) -> None:
-        super().__init__(name)
-        self.operators = tuple((domain, op) for domain in domains for op in operators)
-        self.also = also
-        self._module = module
-
-    @cached_property
-    def rules(self) -> tuple[Rule, ...]:
-        rules: tuple[Rule, ...] = _pass_in(self._module, self.name).rules
         return rules

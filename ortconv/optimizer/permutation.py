@@ -24,17 +24,17 @@ def compose(first: Perm, second: Perm) -> Perm:
     return tuple(first[axis] for axis in second)
 
 
-def to_first(rank: int) -> Perm:
+def channels_to_first(rank: int) -> Perm:
     """The permutation that moves the channels from the end to axis 1."""
     return (0, rank - 1, *range(1, rank - 1))
 
 
-def to_last(rank: int) -> Perm:
+def channels_to_last(rank: int) -> Perm:
     """The permutation that moves the channels from axis 1 to the end."""
     return (0, *range(2, rank), 1)
 
 
-def permuted(type: ValueType | None, perm: Perm) -> ValueType | None:
+def permuted_type(type: ValueType | None, perm: Perm) -> ValueType | None:
     """The type of a value after Transpose<perm>."""
     if not isinstance(type, TensorType) or type.shape is None or len(type.shape) != len(perm):
         return type

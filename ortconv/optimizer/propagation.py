@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ortconv.ir.broadcast import broadcast_shapes
-from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, named
-from ortconv.ir.schema import since_version
+from ortconv.ir.resize import has_sizes, resizing
+from ortconv.ir.shape_rules import joined, multiplied, window_shape
+from ortconv.ir.slices import axis_slices
+from ortconv.ir.symbols import as_dim, is_anonymous, is_vague, minus, quotient
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import INT32_MAX, RESHAPES, spatial_pads, split_sizes
+from ortconv.optimizer.conditions import RESHAPES, split_sizes
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.shapes import COMPUTES_SHAPES, Element, axis_slices, elements, target
-from ortconv.optimizer.symbols import at_most, is_anonymous, is_vague, minus, plus, quotient
+from ortconv.optimizer.shapes import COMPUTES_SHAPES, elements, target
 
 # ---------------------------------------------------------------------- shapes of results
 
@@ -33,7 +34,7 @@ def _reshaped(node: Node) -> Shape | None:
     x, wanted = node.inputs[0], target(node)
     if x is None or wanted is None:
         return None
-    dims = list(map(_as_dim, wanted))
+    dims = list(map(as_dim, wanted))
     if wanted.count(-1) == 1 and dims.count(None) == 1 and x.shape is not None and 0 not in (*x.shape, *dims):
         dims[dims.index(None)] = quotient(x.shape, [d for d in dims if d is not None])
     return tuple(dims)
@@ -41,31 +42,14 @@ def _reshaped(node: Node) -> Shape | None:
 
 def _multiplied(node: Node) -> Shape | None:
     a, b = (None if v is None else v.shape for v in node.inputs[:2])
-    if a is None or b is None or len(a) < 2 or len(b) < 2:
-        return None
-    outer = broadcast_shapes([a[:-2], b[:-2]])
-    return None if outer is None else (*outer, a[-2], b[-1])
+    return multiplied(a, b)
 
 
 def _convolved(node: Node) -> Shape | None:
-    """The shape of a Conv's output: batch, channels, and spatial dimensions that the window preserves; others are unknown."""
     x, w = (None if v is None else v.shape for v in node.inputs[:2])
     if x is None or w is None or len(w) != len(x) or len(x) < 3:
         return None
-    return (x[0], w[0], *(d if same else None for d, same in zip(x[2:], _preserved(node, w[2:]), strict=True)))
-
-
-def _preserved(node: Node, kernel: Shape) -> list[bool]:
-    """For each spatial axis of a Conv, True if its output is known to be as long as its input."""
-    axes = len(kernel)
-    pads = spatial_pads(node, axes)
-    strides, dilations = (node.attr(name, Ints((1,) * axes)) for name in ("strides", "dilations"))
-    if not len(strides) == len(dilations) == axes:
-        return [False] * axes
-    if pads is None:  # SAME_UPPER or SAME_LOWER
-        return [stride == 1 for stride in strides]
-    lost = [(k - 1) * d if isinstance(k, int) else None for k, d in zip(kernel, dilations)]
-    return [s == 1 and begin + end == n for s, begin, end, n in zip(strides, pads, pads[axes:], lost)]
+    return (x[0], w[0], *window_shape(node, x[2:], w[2:]))
 
 
 def _transposed(node: Node) -> Shape | None:
@@ -73,20 +57,6 @@ def _transposed(node: Node) -> Shape | None:
     if shape is None or perm is None or len(perm) != len(shape):
         return None
     return tuple(shape[i] for i in perm)
-
-
-def _joined(node: Node) -> Shape | None:
-    shapes, axis = _shapes(node), node.attr("axis", 0)
-    if not shapes or not -len(shapes[0]) <= axis < len(shapes[0]):
-        return None
-    dims: list[Dim] = [min(sides, key=_vagueness) for sides in zip(*shapes)]
-    dims[axis] = plus(*(s[axis] for s in shapes))
-    return tuple(dims)
-
-
-def _vagueness(dim: Dim) -> int:
-    """Orders equal dimensions: numbers first, then symbols of the model, then invented ones, unknown ones last."""
-    return 0 if isinstance(dim, int) else 3 if dim is None else 2 if is_anonymous(dim) else 1
 
 
 def _gathered(node: Node) -> Shape | None:
@@ -99,16 +69,12 @@ def _gathered(node: Node) -> Shape | None:
 
 def _expanded(node: Node) -> Shape | None:
     wanted = elements(node.inputs[1])
-    return None if wanted is None else broadcast_shapes([_same(node), tuple(map(_as_dim, wanted))])
-
-
-def _as_dim(element: Element) -> Dim:
-    return element if isinstance(element, str) or (isinstance(element, int) and element >= 0) else None
+    return None if wanted is None else broadcast_shapes([_same(node), tuple(map(as_dim, wanted))])
 
 
 def _filled(node: Node) -> Shape | None:
     wanted = elements(node.inputs[0])
-    return None if wanted is None else tuple(map(_as_dim, wanted))
+    return None if wanted is None else tuple(map(as_dim, wanted))
 
 
 def _counted(node: Node) -> Shape | None:
@@ -119,25 +85,12 @@ def _counted(node: Node) -> Shape | None:
     start, limit, step = numbers
     if isinstance(start, int) and isinstance(limit, int) and isinstance(step, int) and step:
         return (len(range(start, limit, step)),)
-    return (minus(_as_dim(limit), _as_dim(start)) if step == 1 else None,)
+    return (minus(as_dim(limit), as_dim(start)) if step == 1 else None,)
 
 
 def _resized(node: Node) -> Shape | None:
-    """The shape of a Resize by constant scales, or to sizes, of all axes or of some."""
-    shape, policy = _same(node), node.attr("keep_aspect_ratio_policy", "stretch")
-    if shape is None or since_version(node) < RESIZE_TO_SIZES or policy != "stretch":
-        return None
-    axes = [a % len(shape) for a in node.attr("axes", Ints(range(len(shape))))]
-    scales, sizes = node.constant(2), elements(node.input(3))
-    dims: list[Dim]
-    if scales is not None and scales.size == len(axes):
-        dims = [shape[a] if s == 1 else None for a, s in zip(axes, scales.numpy().reshape(-1).tolist())]
-    elif sizes is not None and len(sizes) == len(axes):
-        dims = [*map(_as_dim, sizes)]
-    else:
-        return None
-    made = dict(zip(axes, dims))
-    return tuple(made.get(a, dim) for a, dim in enumerate(shape))
+    shape = _same(node)
+    return resizing(node, elements).shape(shape) if shape is not None and has_sizes(node) else None
 
 
 def _sliced(node: Node) -> Shape | None:
@@ -145,18 +98,9 @@ def _sliced(node: Node) -> Shape | None:
     if shape is None or parts is None or "starts" in node.attrs:
         return None
     dims = list(shape)
-    for start, end, axis, step in parts:
-        dims[axis] = _part(dims[axis], start, end, step)
+    for part in parts:
+        dims[part.axis] = part.length(dims[part.axis])
     return tuple(dims)
-
-
-def _part(dim: Dim, start: Element, end: Element, step: int) -> Dim:
-    """The length of range(dim)[start:end:step]. An end of INT32_MAX or more is the end of the axis."""
-    if isinstance(dim, int) and isinstance(start, int) and isinstance(end, int) and step > 0:
-        return len(range(*slice(start, end, step).indices(dim)))
-    if start != 0 or step != 1:
-        return None
-    return dim if isinstance(end, int) and end >= INT32_MAX else at_most(_as_dim(end), dim)
 
 
 def _parts(node: Node) -> Iterator[Shape]:
@@ -170,10 +114,6 @@ def _parts(node: Node) -> Iterator[Shape]:
         yield tuple(dims)
 
 
-RESIZE_TO_SIZES = 11
-"""The version from which on Resize has sizes, and scales as its third input."""
-
-
 _KEEPING = named(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE)
 
 _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
@@ -181,7 +121,7 @@ _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
     **dict.fromkeys(_KEEPING, _same),
     **dict.fromkeys(("MatMul", "MatMulInteger"), _multiplied),
     **dict.fromkeys(RESHAPES, _reshaped),
-    "Concat": _joined,
+    "Concat": lambda node: joined(_shapes(node), node.attr("axis", 0)),
     "ConstantOfShape": _filled,
     "Conv": _convolved,
     "Expand": _expanded,
@@ -336,6 +276,3 @@ def _values(graph: Graph) -> Iterator[Value]:
         yield from each.inputs
         for node in each:
             yield from node.present_outputs
-
-
-PASSES = (FunctionPass("ShapePropagation", propagate),)

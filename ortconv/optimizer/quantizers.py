@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.operands import constant_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import array_of, constant_of
+from ortconv.optimizer.conditions import array_of
 from ortconv.optimizer.engine import New, NewInput, constant
 from ortconv.optimizer.pattern import P
 
@@ -19,7 +20,8 @@ DOMAINS = ("", MICROSOFT)
 """Domains that have QuantizeLinear and DequantizeLinear."""
 
 OPS = ("QuantizeLinear", "DequantizeLinear")
-QUANTIZERS = tuple((domain, op) for domain in DOMAINS for op in OPS)
+QUANTIZE, DEQUANTIZE = (tuple((domain, op) for domain in DOMAINS) for op in OPS)
+QUANTIZERS = QUANTIZE + DEQUANTIZE
 
 BYTES = frozenset({DType.UINT8, DType.INT8})
 INTEGERS = BYTES | {DType.UINT16, DType.INT16}

@@ -29,8 +29,8 @@ from ortconv.choices import LEVELS, natural
 from ortconv.errors import UsageError, nearest
 from ortconv.files import byte_count
 from ortconv.optimizer.engine import FOLD_LIMIT, Rule
-from ortconv.optimizer.levels import STAGES, AnyPass, inexact, opt_in_passes, passes_of
-from ortconv.optimizer.passes import FunctionPass, RulePass
+from ortconv.optimizer.levels import STAGES, inexact, opt_in_passes, passes_of
+from ortconv.optimizer.passes import Pass
 
 BASIC = ("basic", "offload")
 """The stages of the basic level."""
@@ -42,26 +42,26 @@ class Recipe(NamedTuple):
     """The passes of each stage, and limits."""
 
     level: str
-    stages: Mapping[str, tuple[AnyPass, ...]]
+    stages: Mapping[str, tuple[Pass, ...]]
     fold_limit: int = FOLD_LIMIT
     stop_after: int | None = None
 
     @property
-    def basic(self) -> tuple[AnyPass, ...]:
+    def basic(self) -> tuple[Pass, ...]:
         """The passes of the basic level for any execution provider."""
         return tuple(p for p in self.stages.get("basic", ()) if p.name not in _for_cpu())
 
     @property
-    def basic_for_cpu(self) -> tuple[AnyPass, ...]:
+    def basic_for_cpu(self) -> tuple[Pass, ...]:
         """The basic passes that run after partitioning, on nodes left to the CPU."""
         return tuple(p for p in self.stages.get("basic", ()) if p.name in _for_cpu())
 
     @property
-    def offload(self) -> tuple[AnyPass, ...]:
+    def offload(self) -> tuple[Pass, ...]:
         return self.stages.get("offload", ())
 
     @property
-    def above_basic(self) -> tuple[AnyPass, ...]:
+    def above_basic(self) -> tuple[Pass, ...]:
         return tuple(p for stage in STAGES if stage not in BASIC for p in self.stages.get(stage, ()))
 
 
@@ -91,7 +91,7 @@ def make(
     enabled = _enabled(level, enable) | {name for name in wanted if catalog.find(name).opt_in}
     if offload:
         enabled |= set().union(*map(names_of, opt_in_passes("offload"))) - inexact(["offload"])
-    stages: dict[str, tuple[AnyPass, ...]] = {}
+    stages: dict[str, tuple[Pass, ...]] = {}
     for stage, passes in stages_of(level).items():
         extra = [p for p in opt_in_passes(stage) if enabled & names_of(p)]
         stages[stage] = tuple(filter(None, (_restricted(p, disabled, wanted) for p in (*passes, *extra))))
@@ -104,20 +104,20 @@ def _for_cpu() -> frozenset[str]:
     return FOR_CPU
 
 
-def _without_empty(stages: dict[str, tuple[AnyPass, ...]]) -> dict[str, tuple[AnyPass, ...]]:
+def _without_empty(stages: dict[str, tuple[Pass, ...]]) -> dict[str, tuple[Pass, ...]]:
     """The stages, except those whose passes are all opt-in and of which none runs."""
     return {stage: passes for stage, passes in stages.items() if passes or stage != "offload"}
 
 
-def stages_of(level: str) -> dict[str, tuple[AnyPass, ...]]:
+def stages_of(level: str) -> dict[str, tuple[Pass, ...]]:
     """The passes of each stage up to a level, without opt-in passes."""
     rank = LEVELS.index(level)
     return {stage: passes_of(stage) for stage in STAGES if LEVELS.index("basic" if stage in BASIC else stage) <= rank}
 
 
-def names_of(p: AnyPass) -> set[str]:
+def names_of(p: Pass) -> set[str]:
     """The names that select the rewrites of a pass."""
-    return {r.name for r in p.rules} if isinstance(p, RulePass) else {p.name}
+    return {q.name for q in p.rules or (p,)}
 
 
 def _enabled(level: str, names: Iterable[str]) -> set[str]:
@@ -133,18 +133,16 @@ def _enabled(level: str, names: Iterable[str]) -> set[str]:
     return set(names)
 
 
-def _restricted(p: AnyPass, disabled: Collection[str], only: Collection[str]) -> AnyPass | None:
+def _restricted(p: Pass, disabled: Collection[str], only: Collection[str]) -> Pass | None:
     """A pass with only its selected rules; None if none is selected."""
 
     def runs(name: str) -> bool:
         return name not in disabled and (not only or name in only)
 
-    if isinstance(p, FunctionPass):
-        return p if runs(p.name) else None
-    if all(runs(r.name) for r in p.rules):
+    if all(map(runs, names_of(p))):
         return p
     rules = [r for r in p.rules if runs(r.name)]
-    return RulePass(p.name, rules) if rules else None
+    return Pass(p.name, rules) if rules else None
 
 
 # ---------------------------------------------------------------------- as text
@@ -166,23 +164,20 @@ def text(recipe: Recipe) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _described(p: AnyPass, known: Mapping[str, AnyPass]) -> Iterator[str]:
+def _described(p: Pass, known: Mapping[str, Pass]) -> Iterator[str]:
     """The lines of a pass: its name, and its rules unless all of them run and have one name."""
     name, whole = next((name, q) for name, q in known.items() if q is p or _is_part(p, q))
     runs = _runs(whole)
     if p is whole and len(runs) < 2:
         yield f"  {name}"
         return
-    assert isinstance(p, RulePass)
     yield f"  {name}:"
     label_of = {r: label for label, rules in runs.items() for r in rules}
     yield from (f"    {label}" for label in dict.fromkeys(label_of[r] for r in p.rules))
 
 
-def _is_part(p: AnyPass, whole: AnyPass) -> bool:
-    if isinstance(p, FunctionPass) or isinstance(whole, FunctionPass):
-        return False
-    return p.name == whole.name and set(p.rules) <= set(whole.rules)
+def _is_part(p: Pass, whole: Pass) -> bool:
+    return bool(p.rules) and p.name == whole.name and set(p.rules) <= set(whole.rules)
 
 
 class _Line(NamedTuple):
@@ -235,11 +230,11 @@ def _lines(text: str) -> Iterator[_Line]:
             yield _Line(number, indent // 2, content.strip().removesuffix(":"), content.endswith(":"), [])
 
 
-def _chosen(stage: str, listed: Sequence[_Line], level: str) -> tuple[AnyPass, ...]:
+def _chosen(stage: str, listed: Sequence[_Line], level: str) -> tuple[Pass, ...]:
     if listed and stage not in stages_of(level):
         raise _error(listed[0].number, f"level {level} has no passes of level {stage}", f"write level {stage}, or all")
     known = _known_passes(stage)
-    chosen: dict[str, AnyPass] = {}
+    chosen: dict[str, Pass] = {}
     for line in listed:
         p = known[_known(line.name, known, line.number, f"pass of level {stage}")]
         _once(line.name, chosen, line.number)
@@ -247,25 +242,23 @@ def _chosen(stage: str, listed: Sequence[_Line], level: str) -> tuple[AnyPass, .
     return tuple(chosen.values())
 
 
-def _with_rules(p: AnyPass, listed: _Line) -> AnyPass:
-    if not listed.rules or not isinstance(p, RulePass):
+def _with_rules(p: Pass, listed: _Line) -> Pass:
+    if not listed.rules or not p.rules:
         hint = "leave out the line, or the colon to run all of it"
         raise _error(listed.number, f"no rule follows '{listed.name}:'", hint)
     runs, rules = _runs(p), []
     for line in listed.rules:
         rules += runs[_known(line.name, runs, line.number, f"rule of {listed.name}")]
-    return p if tuple(rules) == p.rules else RulePass(p.name, rules)
+    return p if tuple(rules) == p.rules else Pass(p.name, rules)
 
 
-def _known_passes(stage: str) -> dict[str, AnyPass]:
+def _known_passes(stage: str) -> dict[str, Pass]:
     passes = (*passes_of(stage), *opt_in_passes(stage))
     return dict(zip(_numbered(p.name for p in passes), passes))
 
 
-def _runs(p: AnyPass) -> dict[str, list[Rule]]:
+def _runs(p: Pass) -> dict[str, list[Rule]]:
     """The rules of a pass by name; consecutive rules of the same name are kept together."""
-    if isinstance(p, FunctionPass):
-        return {}
     groups = [list(group) for _, group in groupby(p.rules, lambda r: r.name)]
     return dict(zip(_numbered(group[0].name for group in groups), groups))
 

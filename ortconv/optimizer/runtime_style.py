@@ -19,8 +19,8 @@ from ortconv.ir.tensor import Tensor
 from ortconv.optimizer.engine import Context, New, NewInput, Out, Replacement, Rule, apply, find
 from ortconv.optimizer.extended import fuse_conv
 from ortconv.optimizer.extended.qdq import drop, elementwise, nbits, product
-from ortconv.optimizer.levels import AnyPass, run_passes
-from ortconv.optimizer.passes import RulePass, by_root
+from ortconv.optimizer.levels import run_passes
+from ortconv.optimizer.passes import Pass, by_root
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import OPS, is_quantizer, quantized
 from ortconv.optimizer.recipe import Recipe, names_of
@@ -98,23 +98,23 @@ def _rules(allowed: Collection[str], *, signed: bool) -> tuple[tuple[Rule, ...],
     )
     computing = (*elementwise.RULES, *products)
     quantized = (*drop.RULES, *computing, *map(_behind_clamp, computing))
-    groups = (quantized, floats, fuse_conv.fuse_conv_activation, nbits.BIAS_RULES)
+    groups = (quantized, floats, fuse_conv.fuse_conv_activation, nbits.fuse_bias)
     return tuple(tuple(r for r in group if r.name in allowed) for group in groups)
 
 
-_PACKED = RulePass(QDQ, nbits.RULES)
+_PACKED = Pass(QDQ, nbits.RULES)
+_CLEANUP = Pass("QDQFinalCleanupTransformer", drop.cancel_pair)
+_CHANNELS_LAST = Pass("NhwcTransformer", "layout.nhwc:convert_all_regions", "QLinearConv")
 
 
-def passes(recipe: Recipe) -> tuple[AnyPass, ...]:
+def passes(recipe: Recipe) -> tuple[Pass, ...]:
     """Passes above the basic level for 4-bit weights, which an .ort file cannot store as they are. They are never saved."""
     return (_PACKED,) if QDQ in _saved_by(recipe) else ()
 
 
-def _passes_behind(recipe: Recipe) -> tuple[AnyPass, ...]:
+def _passes_behind(recipe: Recipe) -> tuple[Pass, ...]:
     """Passes that onnxruntime runs after it has applied saved fusions, for the level of the recipe."""
-    from ortconv.optimizer.layout import nhwc
-
-    return (drop.CLEANUP, *((nhwc.ALWAYS_NHWC,) if "layout" in recipe.stages else ()))
+    return (_CLEANUP, _CHANNELS_LAST) if "layout" in recipe.stages else (_CLEANUP,)
 
 
 def _saved_by(recipe: Recipe) -> set[str]:
@@ -132,7 +132,7 @@ def save_fusions(model: Model, recipe: Recipe, context: Context) -> None:
     onnxruntime uses it.
     """
     model.saved = []
-    groups = _rules(_saved_by(recipe), signed=context.target_platform == "arm")
+    groups = _rules(_saved_by(recipe), signed=context.settings.target_platform == "arm")
     for graph in list(model.graph.graphs()):
         model.saved += [saved for _, _, saved in _fusions(graph, context, groups)]
     for saved in model.saved:
@@ -208,7 +208,8 @@ def _drops_clamp(m: Match, context: Context) -> bool:
 def _known_name(action: str, context: Context) -> str | None:
     """The name of an action in the release that must load the file; None if that release lacks it."""
     name: str | None = action
-    while name is not None and context.release is not None and first_release_of_action(name) > context.release:
+    release = context.settings.release
+    while name is not None and release is not None and first_release_of_action(name) > release:
         name = OLDER_NAMES.get(name)
     return name
 

@@ -7,10 +7,11 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import axes_of, ints, producer_of
+from ortconv.ir.slices import axis_slices
+from ortconv.ir.symbols import is_anonymous, is_vague, minus, plus, quotient, times
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import axes_of, ints, optional_ints, producer_of
-from ortconv.optimizer.symbols import is_anonymous, is_vague, minus, plus, quotient, times
 
 
 class DimOf(NamedTuple):
@@ -146,35 +147,6 @@ def _slice(node: Node, look: Look) -> Elements:
         return None
     start, end, _, step = parts[0]
     return source[start:end:step] if isinstance(start, int) and isinstance(end, int) and step > 0 else None
-
-
-class AxisSlice(NamedTuple):
-    """The part of an axis that a Slice selects."""
-
-    start: Element
-    end: Element
-    axis: int
-    step: int
-
-
-def axis_slices(node: Node, look: Look) -> list[AxisSlice] | None:
-    """The part that a Slice selects of each of its axes, with starts and ends read by `look`; None if they are unknown."""
-    starts: Elements
-    ends: Elements
-    axes: tuple[int, ...] | None
-    steps: tuple[int, ...] | None
-    if "starts" in node.attrs:
-        starts, ends, axes = (node.attr(name, Ints()) for name in ("starts", "ends", "axes"))
-        steps = ()
-    else:
-        starts, ends = look(node.input(1)), look(node.input(2))
-        axes, steps = optional_ints(node.input(3)), optional_ints(node.input(4))
-    if starts is None or ends is None or axes is None or steps is None or len(starts) != len(ends):
-        return None
-    size, rank = len(starts), None if node.inputs[0] is None else node.inputs[0].rank
-    if rank is not None and any(not -rank <= axis < rank for axis in axes):
-        return None
-    return [AxisSlice(*part) for part in zip(starts, ends, axes or range(size), steps or (1,) * size)]
 
 
 def _side_by_side(parts: Sequence[Elements]) -> Iterable[tuple[Element, ...]] | None:

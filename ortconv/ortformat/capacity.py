@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph
 from ortconv.ir.tensor import Tensor
 from ortconv.onnxio.messages import subgraphs, walk
-from ortconv.onnxlib import GraphProto
 from ortconv.ortformat.layout import LARGEST_FILE, LARGEST_VISITS
+
+if TYPE_CHECKING:
+    from ortconv.onnxlib import GraphProto
 
 MANY = 20_000
 """Graphs with fewer nodes are not counted here."""

@@ -87,11 +87,11 @@ def _add_biases(root: Graph, release: int | None) -> int:
 
     The kernel for float, which also serves float16 between Casts, takes a row; the function body takes any bias that broadcasts.
     """
-    from ortconv.onnxio.infer import update_types
-
     nodes = [n for n in root.walk() if n.is_op("FastGelu", MICROSOFT) and n.input(1) is not None]
     found = [n for n in nodes if not n.ep and not has_kernel(n, release) and (_is_double(n) or not _takes_row(n))]
     for node in found:
+        from ortconv.onnxio.infer import update_types
+
         total = node.parent.add_node("Add", node.inputs, before=node)
         update_types(total)
         node.parent.set_inputs(node, [total.out])
@@ -151,6 +151,7 @@ def _expand(node: Node) -> None:
     made = list(body)
     results = graph.absorb(body, node)
     for inner in made:
+        inner.name = inner.name or graph.fresh(f"{node.name or node.out.name}/{inner.op}")
         update_types(inner)
     for old, new in zip(node.present_outputs, results, strict=True):
         graph.replace(old, new)

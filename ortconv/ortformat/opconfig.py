@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ortconv.errors import FormatError, UsageError
+from ortconv.files import read_text
 from ortconv.ir.graph import Node
 from ortconv.ir.model import Model
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import plain_domain, schema
 from ortconv.ir.types import DType, MapType, SequenceType, TensorType, ValueType
 from ortconv.ortformat.derived import resolved_schema
+from ortconv.wording import escaped
 
 CPP_TYPES = {
     DType.FLOAT: "float", DType.UINT8: "uint8_t", DType.INT8: "int8_t", DType.UINT16: "uint16_t",
@@ -119,6 +121,14 @@ class RequiredOperators:
         self._operators: dict[str, dict[int, set[str]]] = {}
         self._types: dict[KernelName, Slots] = {}
         self._track = types
+
+    @classmethod
+    def read(cls, path: str | Path) -> RequiredOperators:
+        """The config in a file. Raises FormatError, with the file, as `parse` does."""
+        try:
+            return cls.parse(read_text(path, refusal=FormatError))
+        except FormatError as error:
+            raise error.at(file=path) from error
 
     @classmethod
     def parse(cls, text: str) -> RequiredOperators:
@@ -257,7 +267,7 @@ class RequiredOperators:
     def text(self, labels: Iterable[str] | None = None) -> str:
         """The text of a required_operators.config. Its header lists `labels`, the paths of models."""
         shown = self.labels if labels is None else labels
-        lines = ["# Generated from model/s:", *(f"# - {label}" for label in sorted(shown, key=Path))]
+        lines = ["# Generated from model/s:", *(f"# - {escaped(str(label))}" for label in sorted(shown, key=Path))]
         if self.allowed is not None:
             lines.append(f"{ALL_TYPES};{','.join(sorted(self.allowed))}")
         if self.all_if_empty:

@@ -123,7 +123,9 @@ class _Reader(GraphReader):
         if kind == 5:
             sub = Graph(parent=self.graph)
             sub.owner = node
-            _Reader(sub, self.visible, self.saved, overridable=True).fill(record.g)
+            reader = _Reader(sub, self.visible, self.saved, overridable=True)
+            reader.keep(node, record.g.inputs or (), record.g.outputs or ())
+            reader.fill(record.g)
             return sub
         return _ATTRIBUTES[kind](record)
 

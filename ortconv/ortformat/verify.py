@@ -174,7 +174,7 @@ def _check_edges(graph: Record, nodes: dict[int, Record], where: str) -> None:
     """Check that each edge joins two existing nodes, and that both of them list it."""
     incoming, outgoing = edge_rows(graph)
     for rows in (incoming, outgoing):
-        unknown = set(np.unique(rows[:, [0, 2]]).tolist()) - nodes.keys()
+        unknown = {*rows[:, 0].tolist(), *rows[:, 2].tolist()} - nodes.keys()
         if unknown:
             raise GraphError(f"{where}: an edge refers to node {min(unknown)}, which does not exist")
     listed = [edge.node_index for edge in graph.node_edges or ()]

@@ -175,14 +175,6 @@ def constant(*slots: int) -> Check:
     return check
 
 
-def numbers(unit: NodeUnit, slot: int, absent: list[int] | None = None) -> list[int] | None:
-    """The elements of a constant input; `absent` if there is no such input, None if it is not constant."""
-    const = unit.constant(slot)
-    if const is None:
-        return absent if unit.input(slot) is None else None
-    return const.numpy().ravel().tolist()
-
-
 def not_constant(unit: NodeUnit, slot: int, target: Target) -> Objection:
     value = unit.input(slot)
     if value is not None and value.const is not None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.nesting import readers
+from ortconv.ir.operands import clip_bounds, scalar
 from ortconv.ir.operators import MICROSOFT, traits
 from ortconv.ir.schema import since_version
 from ortconv.ir.types import DType
@@ -227,40 +228,22 @@ def _redundant_clip(value: Value, graph: Graph) -> tuple[Node, Node] | None:
         return None
     node = edge[0]
     q = _only_quantizer(node.out, graph)
-    return (node, q) if q is not None and _covers(clip_limits(node), _real_range(q)) else None
+    return (node, q) if q is not None and _covers(clip_bounds(node), _real_range(q)) else None
 
 
-def _covers(bounds: tuple[float | None, float | None], span: tuple[float, float] | None) -> bool:
-    """True if bounds are known, and no narrower than the range of a Q node by more than rounding."""
-    low, high = bounds
-    if span is None or low is None or high is None:
+def _covers(bounds: tuple[float, float], span: tuple[float, float] | None) -> bool:
+    """True if bounds, NaN if unknown, are no narrower than the range of a Q node by more than rounding."""
+    if span is None:
         return False
     epsilon = float(np.finfo(np.float32).eps)
-    return low - span[0] <= epsilon and span[1] - high <= epsilon
-
-
-def clip_limits(node: Node) -> tuple[float | None, float | None]:
-    """The bounds of a Clip or Relu, infinite if absent; None for a bound that is not constant."""
-    if node.op == "Relu":
-        return 0.0, float("inf")
-    if "min" in node.attrs or "max" in node.attrs or since_version(node) < 11:
-        return node.attr("min", -float("inf")), node.attr("max", float("inf"))
-    return _bound(node, 1, -float("inf")), _bound(node, 2, float("inf"))
-
-
-def _bound(node: Node, slot: int, default: float) -> float | None:
-    value = node.input(slot)
-    if value is None:
-        return default
-    const = value.constant
-    return float(const.item()) if const is not None and const.size == 1 else None
+    return bounds[0] - span[0] <= epsilon and span[1] - bounds[1] <= epsilon
 
 
 def _real_range(q: Node) -> tuple[float, float] | None:
     """The smallest and largest real number that a per-tensor Q node can represent; None if it is not per tensor with constants."""
     if q.out.dtype not in _INTEGER_LIMITS:
         return None
-    scale, offset = _bound(q, 1, 0.0), _bound(q, 2, 0.0)
+    scale, offset = scalar(q.input(1), 0), scalar(q.input(2), 0)
     if scale is None or offset is None:
         return None
     low, high = _INTEGER_LIMITS[q.out.dtype]

@@ -12,8 +12,8 @@ from ortconv.models import load
 from ortconv.pipeline.options import Options
 
 if TYPE_CHECKING:
-    from ortconv.compare.reference import Reference
     from ortconv.ortformat.opconfig import RequiredOperators
+    from ortconv.validation.reference import Reference
 
 STAMP = "ortconv"
 """The key of a stamp among the metadata of a model: the short form of its manifest."""
@@ -77,7 +77,7 @@ def require(required: RequiredOperators, model: Model, options: Options, expecte
     replay(model, options.recipe(), options.target_platform)
     required.add(model)
     if expected is not None and expected.backend == "numpy":
-        from ortconv.compare.validate import validate_stage
+        from ortconv.validation.validate import validate_stage
 
         validate_stage(
             expected, model, "the replay of saved fusions", hint="--optimization-style Fixed makes them at once"

@@ -26,13 +26,13 @@ from ortconv.pipeline.config import STAMP, beside, config_beside, ort_name, requ
 from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import Result
 from ortconv.pipeline.settings import Settings
-from ortconv.pipeline.stages import Observer, context_of, excused, notify, optimize_as_asked
+from ortconv.pipeline.stages import Observer, excused, notify, optimize_as_asked, settings_of
 from ortconv.pipeline.verify_each import watching
 from ortconv.public import public
 from ortconv.watch import left_out
 
 if TYPE_CHECKING:
-    from ortconv.compare.reference import Reference
+    from ortconv.validation.reference import Reference
 
 NO_FLOAT16 = "NNAPI accepts no float16 tensors: keep the model in float32, and set NNAPI_FLAG_USE_FP16 in the app"
 
@@ -155,7 +155,7 @@ def _reference(job: _Job, model: Model) -> Reference | None:
     """The outputs of the source, which the result is compared with; None if the options need none."""
     if not (job.options.validate or job.options.float16):
         return None
-    from ortconv.compare.reference import Reference
+    from ortconv.validation.reference import Reference
 
     with job.result.timed("validate"), guarded(model.graph, "validation"):
         return Reference(model, job.source, job.options.validation())
@@ -165,11 +165,9 @@ def _optimize(job: _Job, model: Model, expected: Reference | None) -> Context:
     """Optimize and partition the model, and record the results."""
     options, recipe, result = job.options, job.recipe, job.result
     with result.timed("optimize"):
-        context = context_of(options, recipe)
-        context.release = target_release(model, options.target_ort)
+        settings = settings_of(options, recipe, target_release(model, options.target_ort))
+        context = Context(settings, Journal(model.graph) if options.details or options.manifest else None)
         watch = watching(job.source, options, recipe, expected, context, job.observer)
-        if options.details or options.manifest:
-            context.journal = Journal(model.graph)
         narrowing = None
         if options.float16 and expected is not None:
             from ortconv.pipeline.float16 import narrow
@@ -191,7 +189,7 @@ def _may_store_fewer_bits(options: Options, recipe: Recipe) -> bool:
 
 def _validate(job: _Job, model: Model, expected: Reference | None, draft: Path, excused: tuple[str, ...]) -> None:
     """Validate the draft. Raises UnsupportedError if nothing could be compared, unless `allow_unchecked` is set."""
-    from ortconv.compare.validate import Validation, validate
+    from ortconv.validation.validate import Validation, validate
 
     assert expected is not None
     options, result = job.options, job.result

@@ -11,12 +11,10 @@ from typing import Any
 from ortconv.backends.litert.backend import Exported, LiteRt
 from ortconv.backends.litert.runtime import version
 from ortconv.backends.nnapi.backend import NnapiOptions
-from ortconv.compare.feeds import Outputs
-from ortconv.compare.reference import Reference
-from ortconv.compare.validate import EngineResult, Validation, remarks
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.files import created, renamed, replacing
 from ortconv.gates import check_gates, parse_gates
+from ortconv.inputs.feeds import Outputs
 from ortconv.ir.graph import Graph, Node
 from ortconv.models import ModelSource, as_file, load
 from ortconv.partition import Target
@@ -28,6 +26,8 @@ from ortconv.public import public
 from ortconv.runtime.backend import Claim, Program, Region
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
+from ortconv.validation.reference import Reference
+from ortconv.validation.validate import EngineResult, Validation, remarks
 
 HINT = "nothing was written; --no-validate writes the files all the same"
 SHOWN_REFUSALS = 3
@@ -229,10 +229,10 @@ def _not_comparable(expected: Reference, backend: Exporter) -> str | None:
 
 def _compared(expected: Reference, session: Session) -> Validation:
     found = expected.judge("numpy", _outputs(expected, session), "on LiteRT: ", HINT, excused=False)
-    engine = EngineResult("litert", version(), loads=True, max_abs=found.max_abs, scaled=found.scaled)
+    engine = EngineResult("litert", version(), loads=True, max_abs=found.largest, scaled=found.scaled)
     what = tuple(trial.what for trial in expected.trials)
     return Validation(
-        "litert", found.max_abs, found.scaled, expected.limit, engines=(engine,), inputs=what, notes=remarks(expected)
+        "litert", found.largest, found.scaled, expected.limit, engines=(engine,), inputs=what, notes=remarks(expected)
     )
 
 

@@ -19,8 +19,8 @@ from ortconv.ir.tensor import Array
 from ortconv.optimizer.float16 import LARGEST, Slots, candidates, lossy, to_float16
 
 if TYPE_CHECKING:
-    from ortconv.compare.reference import Reference
     from ortconv.pipeline.options import Options
+    from ortconv.validation.reference import Reference
 
 SHARE = 0.9
 """Share of the error budget for simulated rounding. The converted model also rounds elsewhere."""

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.journal import FEW
 from ortconv.optimizer.engine import Context, Rule, apply, find
-from ortconv.optimizer.levels import AnyPass, run_passes
+from ortconv.optimizer.levels import run_passes
 from ortconv.optimizer.offload import unsigned
-from ortconv.optimizer.passes import RulePass, by_root
+from ortconv.optimizer.passes import Pass, by_root
 from ortconv.optimizer.pattern import Match
 from ortconv.optimizer.recipe import make
 from ortconv.partition import Partition, Partitioning, Target, partition
@@ -80,7 +80,7 @@ class Offer(NamedTuple):
 
 
 def maximize(
-    graph: Graph, target: Target, passes: Iterable[AnyPass], context: Context, limits: Limits | None = None
+    graph: Graph, target: Target, passes: Iterable[Pass], context: Context, limits: Limits | None = None
 ) -> Gain:
     """Rewrite refused nodes of a graph in place if the target supports every node of the result.
 
@@ -119,8 +119,8 @@ def _open_dims(graph: Graph, partitioning: Partitioning) -> tuple[str, ...]:
     return tuple(dict.fromkeys(d for v in graph.inputs for d in v.shape or () if isinstance(d, str)))
 
 
-def _by_root(passes: Iterable[AnyPass]) -> dict[tuple[str, str], list[Rule]]:
-    return by_root(r for p in passes if isinstance(p, RulePass) for r in p.rules)
+def _by_root(passes: Iterable[Pass]) -> dict[tuple[str, str], list[Rule]]:
+    return by_root(r for p in passes for r in p.rules)
 
 
 Rules = dict[tuple[str, str], list[Rule]]
@@ -172,9 +172,9 @@ def _refused(work: Grouping) -> list[Node]:
 
 def _tidy(graph: Graph, context: Context) -> None:
     """Remove redundancy between rewrites: consecutive Reshapes, and several equal Reshapes of one value."""
-    from ortconv.optimizer.basic import cse, reshape, sharing
+    from ortconv.optimizer import basic
 
-    for _ in run_passes(graph, (*sharing.PASSES, *cse.PASSES, *reshape.PASSES), context):
+    for _ in run_passes(graph, (basic.SHARING, basic.COMMON, basic.RESHAPES), context):
         pass
 
 

@@ -17,12 +17,12 @@ from ortconv.ortformat.releases import oldest_release
 from ortconv.watch import note_stage
 
 if TYPE_CHECKING:
-    from ortconv.compare.validate import Validation
     from ortconv.ir.graph import Node
     from ortconv.partition import Objection, Partitioning
     from ortconv.pipeline.float16 import Float16
     from ortconv.pipeline.maximize_offload import Gain
     from ortconv.pipeline.stages import Optimized
+    from ortconv.validation.validate import Validation
 
 SHOWN_FOLDS = 3
 

@@ -15,8 +15,9 @@ from ortconv.ir.journal import Journal
 from ortconv.ir.kernels import newest_opset, release_named
 from ortconv.ir.model import Model
 from ortconv.optimizer import recipe as recipes
-from ortconv.optimizer.engine import Context, Rewrite, rule_counts
-from ortconv.optimizer.levels import AnyPass, inexact, run_passes
+from ortconv.optimizer.engine import Context, PassSettings, Rewrite, rule_counts
+from ortconv.optimizer.levels import inexact, run_passes
+from ortconv.optimizer.passes import Pass
 from ortconv.ortformat.functions import expand_functions
 from ortconv.ortformat.releases import target_release
 from ortconv.ortformat.subbyte import narrow_readers, widen_constants
@@ -94,10 +95,10 @@ def optimize(
     if not isinstance(model, Model):
         raise UsageError(f"not a Model, but of type {type(model).__name__}", hint="load it: ortconv.load(path)")
     recipe = recipes.make(level, offload=offload is not Offload.NONE) if isinstance(level, str) else level
-    context = context or new_context(recipe)
+    context = context or Context(PassSettings(recipe.fold_limit, recipe.stop_after))
     targets = _targets(target)
     if narrow is not None or any(recipe.stages.values()):
-        _import_onnx(model.graph, context.release)
+        _import_onnx(model.graph, context.settings.release)
     with guarded(model.graph, "optimizing"):
         _run(model, recipe.basic, context, observer)
         float16 = None
@@ -146,14 +147,18 @@ def _fuse(model: Model, recipe: recipes.Recipe, context: Context, observer: Obse
 
     if _run(model, recipe.basic_for_cpu, context, observer):
         _run(model, recipe.basic, context, observer)
-    expand_functions(model, context.release)  # ONNX Runtime has kernels for some nodes only in another form
-    insert_casts(model, context.release)
+    expanded = expand_functions(
+        model, context.settings.release
+    )  # ONNX Runtime has kernels for some nodes only in another form
+    insert_casts(model, context.settings.release)
+    if expanded:
+        _run(model, recipe.basic, context, observer)
     if narrow_readers(model):
         from ortconv.optimizer.runtime_style import passes
 
         _run(model, passes(recipe), context, observer)
         widen_constants(model)
-    if context.optimization_style == "Runtime":
+    if context.settings.optimization_style == "Runtime":
         from ortconv.optimizer.runtime_style import save_fusions
 
         save_fusions(model, recipe, context)
@@ -164,7 +169,7 @@ def _fuse(model: Model, recipe: recipes.Recipe, context: Context, observer: Obse
 def optimize_traced(model: Model, optimization_level: str = "all") -> tuple[list[Rewrite], dict[str, str]]:
     """Optimize a model in place. Return its rewrites, each with its changes, and the current names of values by original name."""
     journal = Journal(model.graph)
-    context = Context(journal=journal, release=target_release(model, None))
+    context = Context(PassSettings(release=target_release(model, None)), journal)
     optimize(model, optimization_level, context=context)
     journal.close()
     return context.trace, journal.names()
@@ -191,11 +196,11 @@ def optimize_as_asked(
     )
 
 
-def context_of(options: Options, recipe: recipes.Recipe) -> Context:
-    """The context for the passes of a conversion."""
-    context = new_context(recipe)
-    context.target_platform, context.optimization_style = options.target_platform, options.optimization_style
-    return context
+def settings_of(options: Options, recipe: recipes.Recipe, release: int) -> PassSettings:
+    """The settings for the passes of a conversion."""
+    return PassSettings(
+        recipe.fold_limit, recipe.stop_after, release, options.target_platform, options.optimization_style
+    )
 
 
 def excused(context: Context, recipe: recipes.Recipe) -> tuple[str, ...]:
@@ -204,12 +209,7 @@ def excused(context: Context, recipe: recipes.Recipe) -> tuple[str, ...]:
     return tuple(name for name in context.counts() if name in names)
 
 
-def new_context(recipe: recipes.Recipe) -> Context:
-    """A context with the limits of a recipe."""
-    return Context(fold_limit=recipe.fold_limit, limit=recipe.stop_after)
-
-
-def _run(model: Model, passes: tuple[AnyPass, ...], context: Context, observer: Observer | None) -> int:
+def _run(model: Model, passes: tuple[Pass, ...], context: Context, observer: Observer | None) -> int:
     """Run passes until none changes anything. Return the number of changes."""
     total = 0
     for p, changes in run_passes(model.graph, passes, context):

@@ -12,10 +12,10 @@ from ortconv.models import load
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.recipe import Recipe
 from ortconv.pipeline.options import Options
-from ortconv.pipeline.stages import Observer, context_of, excused, notify, optimize_as_asked
+from ortconv.pipeline.stages import Observer, excused, notify, optimize_as_asked
 
 if TYPE_CHECKING:
-    from ortconv.compare.reference import Reference
+    from ortconv.validation.reference import Reference
 
 
 def watching(
@@ -32,16 +32,14 @@ def watching(
     if expected is None or expected.backend != "numpy":
         why = "validation is switched off" if expected is None else expected.why_not("numpy")
         raise UsageError(f"--verify-each needs a run of the source on numpy to compare with: {why}")
-    from ortconv.compare.validate import validate_stage
+    from ortconv.validation.validate import validate_stage
 
     good = 0
 
     def check(count: int) -> None:
         model = load(source, options.fix_dims)
-        recipe_so_far = recipe._replace(stop_after=count)
-        done = context_of(options, recipe_so_far)
-        done.release = context.release
-        optimize_as_asked(model, options, recipe_so_far, done)
+        done = Context(context.settings._replace(limit=count))
+        optimize_as_asked(model, options, recipe, done)
         validate_stage(expected, model, "", excused(done, recipe))
 
     def watch(stage: str, model: Model) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ortconv.checking.check import DEFAULT_GATES
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import write_text
 from ortconv.models import find_models
@@ -38,7 +40,7 @@ optimization-level = "all"
 # and commit them. `ortconv check -h` lists the metrics.
 {gates}[gates]
 {gates}baselines = "baselines"
-{gates}fail-on = ["onnxruntime>+0", "missing>0", "partitions>+0", "size>+5%", "outputs>0", "latency>+10%"]
+{gates}fail-on = {conditions}
 {gates}# app-config = "oldest_app.config"   # the operator config that the oldest app in use was built with
 """
 
@@ -59,7 +61,7 @@ def init(folder: str | Path = ".", *, gates: bool = True) -> Path:
     for model in models:
         if any("\ud800" <= c <= "\udfff" for c in str(model.relative_to(folder))):
             raise UsageError("its name is not valid UTF-8, which TOML demands", file=model, hint="rename it")
-    text = HEAD.format(gates="" if gates else "# ")
+    text = HEAD.format(gates="" if gates else "# ", conditions=json.dumps(DEFAULT_GATES))
     write_text(path, "\n".join([text, *(_section(name, model, folder) for name, model in _named(models))]))
     return path
 

@@ -147,7 +147,7 @@ def _inputs(data: bytes, given: Mapping[str, Any] | None, found: Bundle) -> dict
 
 def _made_up(data: bytes) -> dict[str, Any]:
     """The first generated inputs that the model accepts on numpy. If it does not run there, inputs that fit its declared types."""
-    from ortconv.compare.candidates import candidates, first_run
+    from ortconv.inputs.candidates import candidates, first_run
     from ortconv.runtime.session import Session
 
     model = load(data, only_to_run=True)

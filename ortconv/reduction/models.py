@@ -22,7 +22,7 @@ SECONDS = 60.0
 
 def captured(model: Model) -> Values:
     """The smaller values of the main graph, computed on generated inputs; none if the model does not run on numpy."""
-    from ortconv.compare.candidates import first_run
+    from ortconv.inputs.candidates import first_run
     from ortconv.runtime.session import Session
 
     names = [v.name for node in model.graph for v in node.present_outputs if _is_small(v)]

@@ -15,6 +15,9 @@ from ortconv.wording import counted
 NUMBERS = (">max abs", ">scaled", ">ulp", ">cosine", ">snr dB", ">allowed")
 FORMATS = (".3g", ".3g", ".3g", ".7g", ".1f")
 
+MOST_LAYERS = 20
+"""Rows of inner values that differ; -v shows all."""
+
 
 def document(reference: Subject, found: Sequence[Comparison]) -> dict[str, Any]:
     """The comparison as one JSON document. An infinite number, or one that is not defined, is null, such as the snr of equal
@@ -85,9 +88,11 @@ def _remark(output: Output) -> str:
 def _layers(one: Comparison, layers: Sequence[ComparedLayer], everything: bool) -> Section:
     differing = [layer for layer in layers if not layer.same]
     count = f"{counted(len(layers), 'value')} inside both graphs, {len(differing)} of them differ"
-    rows = [_layer_row(layer) for layer in (layers if everything else differing)]
+    rows = [_layer_row(layer) for layer in (layers if everything else differing[:MOST_LAYERS])]
     header = ("value", "node", ">max abs", ">scaled", ">snr dB", ">allowed", "")
-    return Section("Values inside", [count, *_findings(one, len(differing))], header, rows)
+    is_cut = len(differing) > MOST_LAYERS and not everything
+    title = f"Values inside, the first {MOST_LAYERS} of {len(differing)} that differ" if is_cut else "Values inside"
+    return Section(title, [count, *_findings(one, len(differing))], header, rows)
 
 
 def _findings(one: Comparison, differing: int) -> Iterator[str]:

@@ -10,10 +10,10 @@ from ortconv.report.sections import Fact, Section, Toned
 from ortconv.wording import counted, tally
 
 if TYPE_CHECKING:
-    from ortconv.compare.validate import Validation
     from ortconv.pipeline import Result
     from ortconv.pipeline.float16 import Float16
     from ortconv.pipeline.maximize_offload import Gain
+    from ortconv.validation.validate import Validation
 
 SHOWN_REFUSALS = 3
 """Number of refusal reasons that a summary names."""
@@ -41,7 +41,7 @@ def facts(result: Result) -> Iterator[Fact]:
     if result.saved_fusions:
         yield "saved", f"{result.saved_fusions} fusions for onnxruntime to make when it loads the model"
     if result.float16 is not None:
-        yield from _float16(result.float16)
+        yield from _float16(result.float16, result.operators.get("Cast", 0))
     yield from _offloaded(result)
     yield from _refused(result)
     if result.oldest_onnxruntime.release:
@@ -55,13 +55,15 @@ def facts(result: Result) -> Iterator[Fact]:
     yield "time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())
 
 
-def _float16(found: Float16) -> Iterator[Fact]:
-    """Facts about a conversion to float16."""
+def _float16(found: Float16, casts_in_all: int) -> Iterator[Fact]:
+    """Facts about a conversion to float16. `casts_in_all` counts also the Casts around nodes without a float16 kernel."""
     error = f"error {found.error:.1e} of {found.budget:g} allowed by simulated rounding"
     casts = counted(found.casts, "Cast")
     yield "float16", f"{found.nodes} of {found.nodes + found.kept} nodes, {casts}; {error}"
     if found.reasons:
         yield "", f"{found.kept} in float32: {', '.join(f'{n} {why}' for why, n in found.reasons.items())}"
+    if casts_in_all > found.casts:
+        yield "", f"{casts_in_all} Casts in all: onnxruntime's CPU provider computes many operators in float32 only"
     if found.advice is not None:
         yield "", found.advice
 

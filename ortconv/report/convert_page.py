@@ -19,9 +19,9 @@ from ortconv.report.sections import Link, Section
 from ortconv.report.story import RewriteStep, rule_rows, story_page
 
 if TYPE_CHECKING:
-    from ortconv.compare.validate import Validation
     from ortconv.optimizer.engine import Rewrite
     from ortconv.pipeline import Options, Result
+    from ortconv.validation.validate import Validation
 
 
 def page_of(result: Result, model: Path, settings: Options, options: Mapping[str, object]) -> str:

@@ -141,14 +141,16 @@ def _partition_table(analysis: Analysis, wide: bool) -> Section:
 
 
 def _reasons_section(analysis: Analysis) -> Section:
-    """Two lines for each reason: the refused operators, rule and an example, then the advice."""
+    """Two lines for each reason: the refused operators, rule and an example, then the advice. An advice is printed once."""
     rows = refusals(analysis.partitioning)
     cut = f", the first {MOST_REASONS} of {len(rows)} reasons" if len(rows) > MOST_REASONS else ""
-    lines = []
+    lines, given = [], dict[str, str]()
     for row in rows[:MOST_REASONS]:
         more = f" (and {counted(len(row.advice) - 1, 'other')})" if len(row.advice) > 1 else ""
         lines.append(f"{row.nodes} {row.op} by {row.rule}, for example {row.example.node}: {row.example.message}")
-        lines += [f"  advice: {row.advice[0]}{more}"] if row.advice else []
+        for advice in row.advice[:1]:
+            lines.append(f"  advice: {f'as for {given[advice]}' if advice in given else advice}{more}")
+            given.setdefault(advice, row.op)
     return Section(f"Left to the CPU{cut}", lines)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.compare.difference import element_type
+from ortconv.compare.pairs import element_type
 from ortconv.ir.tensor import Array
 from ortconv.runtime.backend import TimedStep
 from ortconv.runtime.session import Session

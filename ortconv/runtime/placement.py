@@ -49,7 +49,8 @@ def place(graph: Graph, backends: Sequence[Backend]) -> list[Placement]:
     for node in graph:
         if node not in placed:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in refused[node].items())
-            raise UnsupportedError(f"no backend runs this node ({reasons})", node=node.label)
+            hint = None if any(b.name == "onnxruntime" for b in backends) else "add the backend onnxruntime"
+            raise UnsupportedError(f"no backend runs this node ({reasons})", node=node.label, hint=hint)
     return [placed[node] for node in graph]
 
 

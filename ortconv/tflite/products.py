@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ortconv.executor.algorithms.sliding_window import same_padding
 from ortconv.nnapi import Operand, PaddingCode
-from ortconv.nnapi.operations.shapes import dilations, same_padding
+from ortconv.nnapi.operations.shapes import dilations
 from ortconv.nnapi.operations.table import OperationCall
 from ortconv.tflite.layout import Padding
 from ortconv.tflite.table import emits, translated

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ortconv.compare.feeds import Feeds
 from ortconv.documents import read_as
 from ortconv.errors import OrtconvError, UnsupportedError
+from ortconv.inputs.feeds import Feeds
 from ortconv.process import usable_memory
 from ortconv.tuning.candidate import Candidate, median_load, median_turn
 from ortconv.tuning.measuring import Block, Times, measure_block, measure_memory

@@ -15,11 +15,11 @@ from typing import NamedTuple, Unpack
 from ortconv.backends.onnxruntime_app import SessionSettings, can_be_direct
 from ortconv.batch.journal import key
 from ortconv.choices import TARGETS
-from ortconv.compare.candidates import first_run
-from ortconv.compare.feeds import Feeds
 from ortconv.documents import read_as
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.files import digest, temporary_folder
+from ortconv.inputs.candidates import first_run
+from ortconv.inputs.feeds import Feeds
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.partition.cost import ASSUMPTIONS
 from ortconv.partition.profile import DeviceProfile

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import Pipe
@@ -223,7 +224,7 @@ class LocalPool(Executor):
             except IndexError:
                 return
             if not (self._is_aborted and future.cancel()) and not future.done():
-                future.set_exception(failure)
+                future.set_exception(copy(failure))  # each gets the name of its model
 
     def _is_needed(self) -> bool:
         if self._is_closing and (self._is_aborted or not self._waiting):

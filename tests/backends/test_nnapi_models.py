@@ -12,8 +12,8 @@ import pytest
 
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
 from ortconv.cli import main
-from ortconv.compare.candidates import candidates
 from ortconv.compare.tolerance import limit
+from ortconv.inputs.candidates import candidates
 from ortconv.models import load
 from ortconv.partition import Target, partition
 from ortconv.runtime.session import Session

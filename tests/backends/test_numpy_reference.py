@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
-from ortconv.compare.candidates import first_run
-from ortconv.compare.difference import difference
+from ortconv.compare.gap import strict_gap
 from ortconv.errors import UsageError
+from ortconv.inputs.candidates import first_run
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
 
@@ -60,8 +60,8 @@ def test_the_accelerated_backend_computes_the_same(sample: Path) -> None:
     for want, first, again in zip(
         Session(sample, ["numpy:reference"]).run(None, feeds), got, accelerated.run(None, feeds), strict=True
     ):
-        assert difference(want, first).within(0.02)  # quantized samples may differ by a step at ties
-        assert difference(want, again).within(0.02)
+        assert strict_gap(want, first).within(0.02)  # quantized samples may differ by a step at ties
+        assert strict_gap(want, again).within(0.02)
 
 
 def test_unknown_settings_are_refused(sample: Path) -> None:

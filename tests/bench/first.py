@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime
 from _processes import ORTCONV, SAMPLES, in_turn, medians, row, summary
 
-from ortconv.compare.candidates import first_run
+from ortconv.inputs.candidates import first_run
 from ortconv.process import take_over
 from ortconv.runtime.session import Session
 

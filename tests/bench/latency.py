@@ -21,7 +21,7 @@ from _processes import SAMPLES, row, summary
 from onnxruntime.tools.convert_onnx_models_to_ort import OptimizationStyle, convert_onnx_models_to_ort
 
 from ortconv import convert
-from ortconv.compare.candidates import first_run
+from ortconv.inputs.candidates import first_run
 from ortconv.models import load
 from ortconv.process import take_over
 from ortconv.runtime.session import Session

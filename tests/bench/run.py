@@ -20,7 +20,7 @@ import onnxruntime
 from _processes import SAMPLES, medians, row, summary
 from onnx import AttributeProto, TensorProto, numpy_helper
 
-from ortconv.compare.candidates import first_run
+from ortconv.inputs.candidates import first_run
 from ortconv.process import take_over
 from ortconv.runtime.session import Session
 

@@ -16,9 +16,10 @@ import pytest
 import ortconv
 from ortconv.checking import check as checking
 from ortconv.checking.baseline import read_baseline, stored_model
-from ortconv.checking.check import RunSettings, check
+from ortconv.checking.check import CheckedMetric, RunSettings, check
 from ortconv.checking.measuring import MeasuredRatios
 from ortconv.cli import main
+from ortconv.cli.check import _change
 from ortconv.errors import FormatError, GateError, UsageError
 from ortconv.partition import Target
 from ortconv.tuning.intervals import Interval
@@ -115,12 +116,24 @@ def test_planted_regressions(
     assert main([*command, "--fail-on", condition, "--markdown"]) == 5
     shown = capsys.readouterr()
     assert "1 of 1 gates fails" in shown.out
-    assert f"1 of 1 conditions of --fail-on hold: {failed.message}" in shown.err
+    assert f"1 of 1 gates fails: {failed.message}" in shown.err
     assert "--update" in shown.err
     assert main([*command, "--fail-on", "nodes>100,size>3x", "-q"]) == 0
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "value", "baseline", "shown"),
+    [
+        ("size", 110.0, 100.0, "+10.0%"), ("refused", 1.0, 0.0, ""), ("latency", None, 1.0, ""),
+        ("coverage", 87.0, 90.0, "-3.00 points"), ("coverage", 50.0, 0.0, "+50.00 points"),
+        ("onnxruntime", 1013.0, 1017.0, ""),
+    ],
+)  # fmt: skip
+def test_changes_have_the_form_of_their_metric(name: str, value: float | None, baseline: float, shown: str) -> None:
+    assert _change(CheckedMetric(name, value, baseline, "", "", True, "")) == shown
+
+
 def test_a_slower_model_fails(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
     more = "  ".join(f"a{k + 1} = MatMul(a{k}, i)" for k in range(8))
     slower = converted(base.parent, f"a0 = MatMul(x, w)  {more}  b = Relu(a8)  y = Sigmoid(b)")
@@ -163,6 +176,9 @@ def test_an_app_config_takes_the_place_of_the_baselines(base: Path) -> None:
     found = check(base.with_name("app.ort"), base, app_config=config, fail_on=["missing>0"], runs=STATIC)
     assert "missing is 1, 1 in the baseline" in found.failed[0].message
     assert check(base.with_name("app.ort"), base, app_config=config, fail_on=["missing>+0"], runs=STATIC).failed == []
+    config.write_text("Sigmoid\n")
+    with pytest.raises(FormatError, match=r"app\.config: line 1: 0 semicolons"):
+        check(base.with_name("app.ort"), base, app_config=config, runs=STATIC)
 
 
 def test_the_copy_may_be_missing(base: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ortconv.cli import main
 from ortconv.optimizer.engine import New, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import Match, P
 
 
@@ -40,4 +40,4 @@ def wrong_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
         """Relu(x) -> Tanh(x), which is not the same"""
         return New("Tanh", [m.x])
 
-    monkeypatch.setattr("ortconv.optimizer.basic.PASSES", (RulePass("WrongFusion", wrong),))
+    monkeypatch.setattr("ortconv.optimizer.basic.PASSES", (Pass("WrongFusion", wrong),))

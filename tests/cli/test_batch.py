@@ -90,7 +90,7 @@ def test_one_line_of_json_for_each_model(models: dict[str, str], capsys: pytest.
     assert all(line["nodes_after"] == 3 for line in lines if line["status"] == "converted")
     assert (document["version"], document["total"], document["converted"], document["failed"]) == (1, 5, 3, 2)
     assert [(one["source"], one["kind"]) for one in document["failures"]] == [
-        ("in/m0000.onnx", "damaged file"), ("in/m0004.onnx", "invalid model"),
+        ("in/m0000.onnx", "damaged file"), ("in/m0004.onnx", "file or option"),
     ]  # fmt: skip
     assert document["written"] == ["operator config out/required_operators.config"]
 
@@ -133,6 +133,12 @@ def test_failures_are_sorted_by_kind() -> None:
     assert view._rows() == [("damaged file", "b", "2"), ("limit", "a", "3"), ("limit", "c", "1")]
 
 
+def test_an_error_of_a_batch_is_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    folder_of(Path("in"), 1, [])
+    assert main([*CONVERT, "--json", "--disable-pass", "x"]) == 2
+    assert [json.loads(line)["exit_code"] for line in capsys.readouterr().out.splitlines()] == [2]
+
+
 @posix
 def test_styles_are_counted_together(capsys: pytest.CaptureFixture[str]) -> None:
     folder_of(Path("in"), 2, [])
@@ -143,11 +149,13 @@ def test_styles_are_counted_together(capsys: pytest.CaptureFixture[str]) -> None
     assert "operator config out/required_operators.with_runtime_opt.config\n" in shown
 
 
-@pytest.mark.parametrize("flags", [["--resume"], ["--summary", "s.md"], ["--github"], ["--cluster", "local:2"]])
+@pytest.mark.parametrize("flags", [["--summary", "s.md"], ["--github"], ["--cluster", "local:2"], ["--resume"]])
 def test_options_of_folders(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     folder_of(Path("in"), 1, [])
-    assert main(["convert", "in/m0000.onnx", *flags]) == 2
-    assert f"{flags[0]} needs a directory of models" in capsys.readouterr().err
+    verbs = ("convert",) if flags == ["--resume"] else ("convert", "partition", "run", "verify")
+    for verb in verbs:
+        assert main([verb, "in/m0000.onnx", *flags]) == 2
+        assert f"{flags[0]} needs a directory of models" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------------------- live display

@@ -44,6 +44,25 @@ def test_formats_and_backends(sample: Path, level: str, tmp_path: Path, printed:
     assert all(m["same"] and m["first_divergence"] is None and m["layers"] for m in found["models"])
 
 
+def test_generated_inputs_have_the_sizes_that_a_conversion_fixes(
+    samples: Path, tmp_path: Path, printed: Printed
+) -> None:
+    model, ort = samples / "bert_tiny.onnx", tmp_path / "m.ort"
+    convert(model, ort, fix_dims={"batch": 2, "sequence": 5}, validate=False)
+    for one, other in ((model, ort), (ort, model)):
+        found = printed("compare", one, other, "--input", "attention_mask:1..1")
+        assert found["models"][0]["outputs"][0]["shape"] == [2, 5, 64]
+
+
+def test_only_the_first_of_many_values_are_listed(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = samples / "mobilenet_v2_small.onnx"
+    words = ["compare", str(model), f"{model}@nnapi:fp16", "--layers", "--fail-on", "layers>1000"]
+    assert main(words) == 0
+    assert "the first 20 of" in capsys.readouterr().out
+    assert main([*words, "-v"]) == 0
+    assert "the first 20 of" not in capsys.readouterr().out
+
+
 def test_random_numbers_differ_between_backends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = '<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[4] y, float[k] z) {'
     text += " y = RandomNormalLike<seed=1.0>(x) i = Cast<to=9>(x) z = Compress(y, i) }"
@@ -115,6 +134,13 @@ def test_gates_take_the_place_of_tolerances(
     assert ("--fail-on hold" in shown.err) == (code == 5)
 
 
+def test_a_limit_is_the_answer_to_an_expected_loss(
+    model: Path, changed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", str(model), str(changed), "-q"]) == 4
+    assert "if you expect a loss, as by float16, set a limit" in capsys.readouterr().err
+
+
 def test_gates_on_what_is_equal(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(model), str(model), "-q", "--fail-on", "snr<100,cosine<1,max_abs>0,ulp>0"]) == 0
     assert main(["compare", str(model), str(model), "-q", "--fail-on", "snr>100"]) == 5
@@ -149,6 +175,7 @@ def test_models_with_other_inputs_or_outputs(
     [
         (["{a}"], "nothing to compare A with"),
         (["{a}", "missing.onnx"], "there is no file 'missing.onnx'"),
+        (["{a}", "/"], "/: not a regular file"),
         (["{a}", "{a}@tpu"], "there is no backend 'tpu'"),
         (["{a}", "{a}", "--input", "q:1"], "there is no such input"),
     ],

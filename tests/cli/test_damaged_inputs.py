@@ -13,8 +13,8 @@ import numpy as np
 import onnx.parser
 import pytest
 
+from ortconv.arrays import read_npy, read_npz
 from ortconv.cli import main
-from ortconv.compare.arrays import read_npy, read_npz
 from ortconv.errors import FormatError, UnsafeInputError, UsageError
 
 GOOD = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -141,7 +141,7 @@ def test_what_an_input_does_not_take_is_not_read(net: Path, capsys: pytest.Captu
 
 def test_what_memory_does_not_hold_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.npz").write_bytes(archive(("x.npy", saved(np.zeros(1000)))))
-    monkeypatch.setattr("ortconv.compare.arrays.usable_memory", lambda: 7999)  # as in a container
+    monkeypatch.setattr("ortconv.arrays.usable_memory", lambda: 7999)  # as in a container
     with pytest.raises(UsageError, match="takes 8000 bytes, and there are 7999"):
         read_npz(tmp_path / "a.npz")
 

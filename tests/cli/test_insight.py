@@ -16,15 +16,15 @@ from click.testing import CliRunner
 import ortconv
 from ortconv.cli import cli, main
 from ortconv.cli.options import SIZE
-from ortconv.compare.difference import Difference
-from ortconv.compare.reference import Reference
+from ortconv.compare.gap import Gap
 from ortconv.errors import MismatchError
 from ortconv.executor.plan import Plan
 from ortconv.files import byte_count
 from ortconv.optimizer import catalog
 from ortconv.optimizer.engine import New, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import Match, P
+from ortconv.validation.reference import Reference
 from tests import text_models
 
 
@@ -352,7 +352,7 @@ def test_verify_each_names_the_rewrite_that_is_wrong(
         factor = -2 if m.root.out.name == f"v{wrong_at}" else -1
         return New("Mul", [m.x, np.array(factor, np.float32)])
 
-    monkeypatch.setattr("ortconv.optimizer.basic.PASSES", (RulePass("Fusions", seldom_wrong),))
+    monkeypatch.setattr("ortconv.optimizer.basic.PASSES", (Pass("Fusions", seldom_wrong),))
     expected = (
         f"after Fusions: output 'v7' .*rewrite {wrong_at} is the first to do so: SeldomWrong at Neg 'v{wrong_at}'"
     )
@@ -386,7 +386,7 @@ def test_a_difference_on_onnxruntime_alone_is_no_pass_of_ours(
 ) -> None:
     judge = Reference.judge
 
-    def judged(self: Reference, engine: str, results: Any, where: str, hint: str, excused: bool) -> Difference:
+    def judged(self: Reference, engine: str, results: Any, where: str, hint: str, excused: bool) -> Gap:
         if engine == "onnxruntime":
             raise MismatchError("off", hint=hint)
         return judge(self, engine, results, where, hint, excused)

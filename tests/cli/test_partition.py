@@ -168,13 +168,17 @@ def test_device(model: Path, tmp_path: Path, printed: Printed) -> None:
     assert main(["partition", str(model), "--device", str(model)]) == 2
 
 
-def test_fix_dim(tmp_path: Path, printed: Printed) -> None:
+def test_fix_dim(tmp_path: Path, printed: Printed, capsys: pytest.CaptureFixture[str]) -> None:
     proto = mnist("basic")
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N"
     path = tmp_path / "dynamic.onnx"
     path.write_bytes(proto.SerializeToString())
     assert printed("partition", path)["nodes_taken"] < 8
     assert printed("partition", path, "--fix-dim", "N=1")["nodes_taken"] == 8
+    main(["partition", str(path)])
+    text = capsys.readouterr().out
+    assert text.count("advice: give the graph inputs fixed shapes") == 1
+    assert "advice: as for Conv" in text
 
 
 def test_fix_dim_reaches_subgraphs(tmp_path: Path, printed: Printed) -> None:

@@ -19,8 +19,8 @@ from onnx import numpy_helper
 
 import ortconv
 from ortconv.cli import images, main
-from ortconv.compare.candidates import first_run
 from ortconv.errors import FormatError
+from ortconv.inputs.candidates import first_run
 from ortconv.ir.types import DType
 from ortconv.runtime.session import Session
 from tests import text_models, unoptimized

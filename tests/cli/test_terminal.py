@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ import onnx.parser
 import pytest
 
 from ortconv.cli import VERBS, cli, color, main, printable, progress
-from ortconv.cli.outputs import _is_output
+from ortconv.cli.options import Role, is_output, role_of
 from ortconv.cli.render import grid, labeled
 
 MNIST = Path(__file__).resolve().parents[2] / "sample_models" / "mnist.onnx"
@@ -88,22 +89,34 @@ def test_a_config_may_take_another_one_in(k: Path) -> None:
     assert "Neg,Relu" in Path("a.config").read_text()
 
 
-def test_outputs_are_known_by_their_type() -> None:
+def every_option() -> Iterator[tuple[str, click.Parameter]]:
     context = click.Context(cli)
-    found = set()
     for verb in VERBS:
         command = cli.get_command(context, verb)
         for one in (command, *getattr(command, "commands", {}).values()):
-            found |= {f"{verb} {p.opts[0]}" for p in one.params if _is_output(p)}
-    assert found >= {
-        "convert -o",
-        "run --save",
-        "run --profile",
-        "partition --svg",
-        "partition --html",
-        "nnapi --html",
-        "ops -o",
-    }
+            yield from ((f"{verb} {p.opts[-1]}", p) for p in one.params)
+
+
+def test_outputs_have_a_role() -> None:
+    """A path that need not exist is one that the command writes."""
+    written = {name for name, p in every_option() if isinstance(p.type, click.Path) and not p.type.exists}
+    assert written == {name for name, p in every_option() if is_output(p)}
+    assert written >= {"convert --output", "convert --output-dir", "run --save", "partition --svg", "nnapi --html"}
+
+
+def test_views_have_a_role() -> None:
+    names = {"--json", "--quiet", "--verbose", "--markdown", "--dark"}
+    flags = {name for name, p in every_option() if name.partition(" ")[2] in names}
+    assert flags - {name for name, p in every_option() if role_of(p) is Role.VIEW} == {"run --verbose"}
+
+
+def test_a_page_lists_the_options_that_decide_about_it(k: Path) -> None:
+    line = "partition k.onnx --level basic --html page.html --svg p.svg --dark --markdown --min-nodes 2 -q"
+    assert main(line.split()) == 0
+    page = Path("page.html").read_text("utf-8")
+    assert "--level" in page
+    assert "--min-nodes" in page
+    assert not any(name in page for name in ("--html", "--svg", "--dark", "--markdown", "--quiet"))
 
 
 UNWRITABLE = ["convert {} -o m.txt/m.ort", "convert {} -o m.txt", "run {} --save m.txt/x.npz", "run {} --save folder",
@@ -163,8 +176,12 @@ def test_the_nearest_name(line: str, near: str, k: Path, capsys: pytest.CaptureF
     [("run none.onnx", "MODEL: path 'none.onnx' does not exist", None),
      ("convert k.onnx --use-nnpai", "no such option", "did you mean --use-nnapi?"),
      ("convert k.onnx l.onnx", "got unexpected extra argument (l.onnx)", "MODEL may be a directory of models"),
+     ("tune k.onnx l.onnx", "got unexpected extra argument (l.onnx)", "see ortconv tune --help"),
      ("diff k.onnx", "missing argument 'B'", "usage: ortconv diff [OPTIONS] A B; see ortconv diff --help"),
      ("partition k.onnx --nnapi-feature-level 26", "--nnapi-feature-level: NNAPI has no feature level 26", None),
+     ("run k.onnx --seed x", "--seed: 'x' is not a valid whole number", None),
+     ("run k.onnx --rtol nan", "--rtol: 'nan' is not a finite number", None),
+     ("run k.onnx --timeout inf", "--timeout: 'inf' is not a finite number", None),
      ("devices nearest", "ortconv devices has no command 'nearest'", "choose from show")],
 )  # fmt: skip
 def test_wrong_arguments_end_as_all_errors_do(

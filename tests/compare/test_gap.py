@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ortconv.compare.difference import OTHER_FORM, difference
-from ortconv.compare.gap import gap
+from ortconv.compare.gap import gap, strict_gap
 from ortconv.compare.measure import measure
+from ortconv.compare.pairs import OTHER_FORM
 from ortconv.compare.tolerance import OutputTolerance, accepts, within_errors
 from ortconv.ir.types import DType
 
@@ -38,17 +38,17 @@ SEQUENCES: dict[str, tuple[Any, Any, str | None]] = {
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_all_comparisons_agree_on_the_form(name: str) -> None:
     want, got, mismatch = SEQUENCES[name]
-    assert [compare(want, got).mismatch for compare in (gap, difference, measure)] == [mismatch] * 3
+    assert [compare(want, got).mismatch for compare in (gap, strict_gap, measure)] == [mismatch] * 3
 
 
 def test_the_widest_element_of_a_sequence_counts() -> None:
     want, got = [ONES, TWOS, ONES], [ONES, TWOS + 0.5, ONES + 0.25]
-    assert gap(want, got).largest == difference(want, got).max_abs == measure(want, got).max_abs == 0.5
+    assert gap(want, got).largest == strict_gap(want, got).largest == measure(want, got).max_abs == 0.5
 
 
 def test_values_of_maps_are_numbers() -> None:
     want, got = [{"a": 1.0}, {"a": 4.0, "b": 2.0}], [{"a": 1.0}, {"a": 4.0, "b": 2.5}]
-    assert [compare(want, got).scaled for compare in (difference, measure)] == [0.125] * 2
+    assert [compare(want, got).scaled for compare in (strict_gap, measure)] == [0.125] * 2
     assert gap(want, got).largest == 0.5
     assert accepts(OutputTolerance(1e-6), gap({"a": 1.0}, {"a": 1.0 + 1e-7}))
 

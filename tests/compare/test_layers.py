@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 
 from ortconv.compare import layers as module
-from ortconv.compare.candidates import first_run
 from ortconv.compare.comparison import Origin, Subject, compare
-from ortconv.compare.layers import compare_layers, stream
+from ortconv.compare.layers import compare_layers
+from ortconv.inputs.candidates import first_run
 from ortconv.ir.graph import Graph
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
 from ortconv.models import load
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context, New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import Match, P
 from ortconv.pipeline import optimize_traced
 from ortconv.runtime.session import Session
+from ortconv.runtime.stream import NODES_PER_PIECE, stream
 from tests import text_models
 
 
@@ -50,7 +51,7 @@ def test_a_stream_lets_go_of_what_nobody_needs() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert count == 81
-    assert peak < 3 * module.PIECE * x.nbytes
+    assert peak < 3 * NODES_PER_PIECE * x.nbytes
 
 
 FORWARD = "g (float[4] x) => (float[4] y) { a = Exp(x) b = Neg(x) c = Sqrt(a) d = Abs(b) e = Add(c, d) y = Neg(e) }"
@@ -141,7 +142,7 @@ def test_the_rewrite_at_fault_is_named() -> None:
     source, result = model(FORWARD), model(FORWARD)
     journal = Journal(result.graph)
     context = Context(journal=journal)
-    RulePass("Rules", right, wrong).run(result.graph, context)
+    Pass("Rules", right + wrong).run(result.graph, context)
     rewrites = {label: r.rule for r in context.trace if r.change is not None for label in r.change.made}
     origin = Origin(journal.names(), rewrites)
     subjects = [Subject("a", source, ("numpy",)), Subject("b", result, ("numpy",), None, origin)]

@@ -9,16 +9,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ortconv.compare import measure as module
-from ortconv.compare.difference import beyond
+from ortconv.compare import gap as module
 from ortconv.compare.measure import Measure, measure
+from ortconv.compare.pairs import beyond
 from ortconv.compare.tolerance import QUANTIZED_LIMIT
 
 
 @pytest.mark.parametrize("chunk", [7, 1 << 20])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, np.complex64])
 def test_floats(dtype: Any, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHUNK", chunk)
+    monkeypatch.setattr(module, "PIECE_ELEMENTS", chunk)
     rng = np.random.default_rng(0)
     a = rng.standard_normal((3, 5, 4)).astype(dtype)
     b = (a * np.asarray(1.01, dtype)).astype(dtype)

@@ -470,6 +470,11 @@ def test_options_of_a_conversion_need_one() -> None:
         ortconv.diff(SAMPLES / "mnist.onnx", SAMPLES / "mnist.onnx", use_nnapi=True)
 
 
+def test_options_that_no_conversion_has(converted: Callable[..., Path]) -> None:
+    with pytest.raises(UsageError, match="there is no pass 'NoFusion'"):
+        ortconv.diff(SAMPLES / "mnist.onnx", converted("mnist"), disable_passes=["NoFusion"])
+
+
 def test_ort_files_are_compared_as_onnx_models_are(converted: Callable[..., Path], tmp_path: Path) -> None:
     file = converted("bert_tiny")
     ortconv.export(file, tmp_path / "back.onnx")

@@ -11,7 +11,7 @@ from ortconv.executor.guard import guarded
 from ortconv.ir.graph import Graph
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context, rule
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import P
 
 
@@ -76,7 +76,7 @@ def test_a_broken_rule_is_named_with_its_node() -> None:
     found = graph("y = Relu(x)")
     message = "BrokenRule at Relu 'y': optimizing failed: LookupError: no such thing"
     with pytest.raises(InternalError, match=message), guarded(found, "optimizing"):
-        RulePass("Broken", broken).run(found, Context())
+        Pass("Broken", broken).run(found, Context())
 
 
 def test_a_kernel_that_cannot_be_prepared() -> None:

@@ -111,6 +111,16 @@ def test_inference_renames_no_dimension_of_an_export(shape: str, kept: tuple[obj
     assert load(proto).graph.outputs[0].shape == kept
 
 
+def test_a_decoder_keeps_the_names_that_its_search_looks_for(tmp_path: Path) -> None:
+    decoder = "decoder = d (float[1] x) => (float[1] y) { y = Neg(x) }, eos_token_id = 1, pad_token_id = 1"
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+        g (int32[b, s] x, int32[1] longest) => (int32[b, t] y) {{ y = com.microsoft.GreedySearch<{decoder}>(x, longest) }}""")
+    (tmp_path / "a.ort").write_bytes(content(from_proto(model)))
+    ortconv.export(tmp_path / "a.ort", tmp_path / "a.onnx")
+    body = onnx.load(tmp_path / "a.onnx").graph.node[0].attribute[0].g
+    assert ([v.name for v in body.input], [v.name for v in body.output]) == (["x"], ["y"])
+
+
 def test_nodes_for_an_accelerator_are_named_as_lost(samples: Path, tmp_path: Path) -> None:
     source = convert(samples / "mobilenet_v2_small.onnx", tmp_path / "a.ort", use_nnapi=True)
     done = ortconv.export(tmp_path / "a.ort", tmp_path / "a.onnx")

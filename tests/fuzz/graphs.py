@@ -17,7 +17,7 @@ import ortconv
 from ortconv.backends.onnxruntime_app import SAVED
 from ortconv.batch import work
 from ortconv.choices import ERROR_BUDGET
-from ortconv.compare.difference import Difference, difference
+from ortconv.compare.gap import Gap, strict_gap
 from ortconv.compare.tolerance import limit
 from ortconv.errors import InternalError, OrtconvError
 from ortconv.onnxio.messages import walk
@@ -228,15 +228,15 @@ def _differs(proto: onnx.ModelProto, wanted: Sequence[Outputs], got: Outputs, bu
     allowed = max(limit(graph, [v.dtype for v in graph.outputs]), budget)
     for name, result, *others in zip(proto.graph.output, got, *wanted, strict=True):
         floats = [x for x in (result, *others) if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
-        spread = max(_size(difference(others[0], other)) for other in others)
-        found = min(_size(difference(other, result)) for other in others)
+        spread = max(_size(strict_gap(others[0], other)) for other in others)
+        found = min(_size(strict_gap(other, result)) for other in others)
         if all(np.isfinite(x).all() for x in floats) and found > TIMES * (allowed + spread):
             return f"{name.name}: scaled {found:.3g}, allowed {allowed:.3g}"
     return ""
 
 
-def _size(found: Difference) -> float:
+def _size(found: Gap) -> float:
     """The relative difference; 0 if it is below the smallest numbers of float16."""
     if found.mismatch is not None:
         return float("inf")
-    return found.scaled if found.max_abs > TINY else 0.0
+    return found.scaled if found.largest > TINY else 0.0

@@ -11,7 +11,7 @@ import pytest
 import small_models
 from onnx import helper, numpy_helper, parser
 
-from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError, UnsupportedError
+from ortconv.errors import FormatError, GraphError, OrtconvError, UnsupportedError, UsageError
 from ortconv.ir.verify import verify
 from ortconv.onnxio import wire
 from ortconv.onnxio.load import from_proto, load
@@ -182,9 +182,9 @@ def test_truncated_files(tmp_path: Path) -> None:
 
 
 def test_directory_and_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="directory"):
+    with pytest.raises(UsageError, match="directory"):
         load(tmp_path)
-    with pytest.raises(ModelError, match="No such file"):
+    with pytest.raises(UsageError, match="No such file"):
         load(tmp_path / "gone.onnx")
 
 

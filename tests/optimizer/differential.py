@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ortconv.compare.difference import Difference, difference, worst
+from ortconv.compare.gap import Gap, strict_gap
 from ortconv.compare.tolerance import limit
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph, Node
@@ -117,16 +117,16 @@ def _examine_level(proto: onnx.ModelProto, level: str, with_target: bool, runs: 
 def _compare(where: str, proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], got: list[Any]) -> None:
     feeds, want = run
     step = _step(proto)
-    found = [difference(a, b) for a, b in zip(want, got, strict=True)]
+    found = [strict_gap(a, b) for a, b in zip(want, got, strict=True)]
     found = [d if not step else _of_codes(d, a, b) for d, a, b in zip(found, want, got, strict=True)]
     graph = _graph(proto.SerializeToString())
     allowed = limit(graph, [v.dtype for v in graph.outputs])
     if any(name in where for name in WITHOUT_NAN):
         want = [np.where(np.isnan(a), b, a) if _is_float(a) and a.shape == b.shape else a for a, b in zip(want, got)]
-        found = [difference(a, b) for a, b in zip(want, got, strict=True)]
-    if worst(found).within(allowed):
+        found = [strict_gap(a, b) for a, b in zip(want, got, strict=True)]
+    if all(one.within(allowed) for one in found):
         return
-    if worst(difference(_unsigned(a), _unsigned(b)) for a, b in zip(want, got, strict=True)).within(allowed):
+    if all(strict_gap(_unsigned(a), _unsigned(b)).within(allowed) for a, b in zip(want, got, strict=True)):
         return  # but for the sign of a zero
     if any(node.op == "MatMulNBits" and node.attr("accuracy_level", 0) == 4 for node in graph.walk()):
         return  # it rounds to bytes once its weights are known to be constant
@@ -137,7 +137,7 @@ def _compare(where: str, proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], g
     ):
         return
     for output, one, noise in zip(proto.graph.output, found, spread, strict=True):
-        if one.mismatch is None and one.max_abs < tiny:
+        if one.mismatch is None and one.largest < tiny:
             continue
         if noise.mismatch is None and not one.within(allowed + 10 * noise.scaled):
             text = (
@@ -168,7 +168,7 @@ def _is_by_place(node: Node) -> bool:
     return node.op in BY_PLACE or (node.op == "Cast" and node.out.dtype in (DType.INT32, DType.INT64, DType.BOOL))
 
 
-def _of_codes(found: Difference, want: Any, got: Any) -> Difference:
+def _of_codes(found: Gap, want: Any, got: Any) -> Gap:
     """No difference where quantized integers are at most as many steps apart as are let pass."""
     if (
         not isinstance(want, np.ndarray)
@@ -177,7 +177,7 @@ def _of_codes(found: Difference, want: Any, got: Any) -> Difference:
     ):
         return found
     apart = np.abs(want.astype(np.int64) - got.astype(np.int64))
-    return Difference() if apart.max(initial=0) <= STEPS else found
+    return Gap() if apart.max(initial=0) <= STEPS else found
 
 
 @lru_cache(maxsize=1)
@@ -202,13 +202,13 @@ def _step(proto: onnx.ModelProto) -> float:
 def _spread(proto: onnx.ModelProto, run: tuple[Feeds, list[Any]]) -> list[Any]:
     """How far each output moves when every float value on the way is off by a few units in the last place, or next to nothing."""
     feeds, want = run
-    results = [[difference(a, a)] for a in want]
+    results = [[strict_gap(a, a)] for a in want]
     for seed in range(NOISE_RUNS):
         noisy = _noisy(proto, "Mul" if seed % 2 else "Add", Random(seed))
         got = session(noisy.SerializeToString()).run(None, feeds)
         for kept, a, b in zip(results, want, got, strict=True):
-            kept.append(difference(a, b))
-    return [worst(one) for one in results]
+            kept.append(strict_gap(a, b))
+    return [max(one, key=lambda found: found.severity) for one in results]
 
 
 def _noisy(proto: onnx.ModelProto, op: str, rng: Random) -> onnx.ModelProto:

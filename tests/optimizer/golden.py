@@ -6,7 +6,7 @@ A module in a package has its folder in the folder of that package, as extended/
     # fires: yes                    whether anything may be rewritten at all
     # feeds: special                optional: NaN, infinities and zeros of both signs among the numbers
     # run: no                       optional: onnxruntime cannot run it, or not twice the same
-    # pass: NAME                    optional: the pass of this name in the module, where it is in no list
+    # pass: NAME                    optional: only the pass of this name in the module
     # platform: amd64               optional: the platform that the result is for
     # release: 1.17                 optional: the oldest release of onnxruntime that must run the result
     # tolerance: 0                  optional: 0 demands the same bits; the default is a few units in the last place
@@ -20,7 +20,7 @@ A module in a package has its folder in the folder of that package, as extended/
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,9 +33,9 @@ from ortconv.ir.model import Model
 from ortconv.ir.text import text
 from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
-from ortconv.optimizer.engine import Context
-from ortconv.optimizer.levels import run_passes
-from ortconv.optimizer.passes import FunctionPass, RulePass
+from ortconv.optimizer.engine import Context, PassSettings, Rule
+from ortconv.optimizer.levels import STAGES, opt_in_passes, passes_of, run_passes
+from ortconv.optimizer.passes import Pass
 
 ROOT = Path(__file__).parent / "golden"
 SEPARATOR = "# ---\n"
@@ -65,18 +65,20 @@ class Case:
     def proto(self) -> onnx.ModelProto:
         return onnx.parser.parse_model(self.source)
 
-    def passes(self) -> tuple[FunctionPass | RulePass, ...]:
-        module = ".".join(("ortconv", "optimizer", *self.path.parent.relative_to(ROOT).parts))
+    def passes(self) -> tuple[Pass, ...]:
+        module = ".".join(self.path.parent.relative_to(ROOT).parts)
         if "pass" in self.header:
-            return (getattr(importlib.import_module(module), self.header["pass"]),)
+            return (pass_in(module, self.header["pass"]),)
         return passes_in(module)
 
     def context(self, limit: int | None = None) -> Context:
         release = self.header.get("release")
         return Context(
-            target_platform=self.header.get("platform"),
-            release=None if release is None else release_named(release),
-            limit=limit,
+            PassSettings(
+                limit=limit,
+                release=None if release is None else release_named(release),
+                target_platform=self.header.get("platform"),
+            )
         )
 
     def update(self, result: str) -> None:
@@ -84,12 +86,36 @@ class Case:
         self.path.write_text(before + SEPARATOR + result, "utf-8")
 
 
-def passes_in(module: str) -> tuple[FunctionPass | RulePass, ...]:
-    """The passes of a module; its rules are one pass."""
-    found = importlib.import_module(module)
-    rules, passes = getattr(found, "RULES", ()), getattr(found, "PASSES", ())
-    alone = tuple(r for r in rules if not any(isinstance(p, RulePass) and r in p.rules for p in passes))
-    return ((RulePass(module, alone),) if alone else ()) + tuple(passes)
+def passes_in(module: str) -> tuple[Pass, ...]:
+    """The passes of a module, as "basic.cse", or of a package with a table.
+
+    Those that run only on request are only included if there are no others. Other rules of a module are one pass.
+    """
+    found = importlib.import_module(f"ortconv.optimizer.{module}")
+    if hasattr(found, "PASSES"):
+        return tuple(found.PASSES)
+    rules = getattr(found, "RULES", ())
+    passes = _rows(module, rules, passes_of) or _rows(module, rules, opt_in_passes)
+    alone = tuple(r for r in rules if not any(r in p.rules for p in passes))
+    return ((Pass(module, alone),) if alone else ()) + passes
+
+
+def pass_in(module: str, name: str) -> Pass:
+    """The only pass of a module with this name, even if it runs only on request."""
+    (found,) = (p for p in (*_rows(module, (), passes_of), *_rows(module, (), opt_in_passes)) if p.name == name)
+    return found
+
+
+def _rows(module: str, rules: Sequence[Rule], table: Callable[[str], tuple[Pass, ...]]) -> tuple[Pass, ...]:
+    """The rows of the levels that name a part of the module, or that consist of some of its rules."""
+    return tuple(
+        dict.fromkeys(
+            p
+            for stage in STAGES
+            for p in table(stage)
+            if (p.source.startswith(f"{module}:") if isinstance(p.source, str) else {*p.rules} <= {*rules})
+        )
+    )
 
 
 def read(path: Path) -> Case:
@@ -112,7 +138,7 @@ def repeatable() -> list[onnx.ModelProto]:
     return [case.proto() for case in cases() if not any(word in case.id for word in ("dropout_training", "random"))]
 
 
-def optimize(model: Model, passes: tuple[FunctionPass | RulePass, ...], context: Context | None = None) -> Context:
+def optimize(model: Model, passes: tuple[Pass, ...], context: Context | None = None) -> Context:
     """Run the passes to a fixpoint, verifying the graph after each of them."""
     context = context or Context()
     for _ in run_passes(model.graph, passes, context):

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from rewriting import Feeds, ops, optimized, random_feeds, run
 
 from ortconv.onnxio.proto import model_proto
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.optimizer.extended.qdq import PASSES
 
 RANGES = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
@@ -101,7 +101,7 @@ class Net:
 def check(net: Net, steps: float = 1.0, feeds: Feeds | None = None, platform: str | None = None) -> dict[str, int]:
     """The operators left, after the result was held against the source: at most so many quantization steps apart."""
     proto = net.proto()
-    model, _ = optimized(proto, PASSES, Context(target_platform=platform))
+    model, _ = optimized(proto, PASSES, Context(PassSettings(target_platform=platform)))
     result = model_proto(model)
     onnx.checker.check_model(result)
     for seed in range(3):

@@ -17,7 +17,7 @@ from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.passes import FunctionPass, RulePass
+from ortconv.optimizer.passes import Pass
 from tests import text_models
 
 Feeds = Mapping[str, Array]
@@ -72,9 +72,7 @@ def random_feeds(proto: onnx.ModelProto, seed: int = 0, **dims: int) -> dict[str
     return feeds
 
 
-def optimized(
-    proto: onnx.ModelProto, passes: Iterable[FunctionPass | RulePass], context: Context | None = None
-) -> tuple[Model, Context]:
+def optimized(proto: onnx.ModelProto, passes: Iterable[Pass], context: Context | None = None) -> tuple[Model, Context]:
     """The model after the passes, verified after each; a second round must find nothing to do."""
     passes = tuple(passes)
     context = context or Context()
@@ -93,7 +91,7 @@ def optimized(
 
 def check(
     source: onnx.ModelProto | str,
-    passes: Iterable[FunctionPass | RulePass],
+    passes: Iterable[Pass],
     *,
     opset: int = 13,
     feeds: Feeds | None = None,

@@ -7,22 +7,22 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx
 import pytest
+from golden import passes_in
 from onnx import TensorProto, helper, numpy_helper
 from rewriting import check, ops, optimized, parse, random_feeds, run
 
 from ortconv.ir.types import DType
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
-from ortconv.optimizer.basic.reshape import PASSES as RESHAPE
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended import matrix_transpose
 from ortconv.optimizer.extended.attention import fusion as attention
 from ortconv.optimizer.extended.attention.heads import Heads
 from ortconv.optimizer.extended.attention.mask import Masks
 from ortconv.runtime.session import Session
 from tests.batches import batched
 
-PASSES = (*RESHAPE, *matrix_transpose.PASSES, *attention.PASSES)
+FUSION = passes_in("extended.attention.fusion")
+PASSES = (*passes_in("basic.reshape"), *passes_in("extended.matrix_transpose"), *FUSION)
 HEADS, SIZE = 2, 4
 HIDDEN = HEADS * SIZE
 LOWEST = float(np.finfo(np.float32).min)
@@ -369,7 +369,7 @@ def test_guard_of_a_mask_that_leaves_a_key_to_every_row() -> None:
 )
 def test_refused(builder: Builder) -> None:
     proto = builder.model()
-    _, context = optimized(proto, attention.PASSES)
+    _, context = optimized(proto, FUSION)
     assert context.trace == []
 
 
@@ -448,13 +448,13 @@ def test_only_float(kind: int) -> None:
             constant.CopyFrom(numpy_helper.from_array(array, constant.name))
     for value in (*proto.graph.input, *proto.graph.output):
         value.type.tensor_type.elem_type = kind
-    assert optimized(proto, attention.PASSES)[1].trace == []
+    assert optimized(proto, FUSION)[1].trace == []
 
 
 def test_batches_that_are_broadcast_stay() -> None:
     proto = Builder(memory=True).model()
     proto.graph.input[1].type.tensor_type.shape.dim[0].dim_value = 1
-    assert optimized(proto, attention.PASSES)[1].trace == []
+    assert optimized(proto, FUSION)[1].trace == []
 
 
 @pytest.mark.parametrize("op", ["Softmax", "MatMul", "Transpose", "Reshape"])

@@ -14,13 +14,13 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 from ortconv.ir.graph import Graph
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.optimizer.levels import passes_of, run_passes
 from tests.conftest import examples
 from tests.counting import calls
 from tests.unoptimized import run
 
-BASIC = "ortconv.optimizer.basic."
+BASIC = "basic."
 
 
 def model(nodes: list[Any], constants: dict[str, Any], shape: list[int], rank: int | None = None) -> ModelProto:
@@ -142,7 +142,7 @@ def test_a_run_stops_at_the_limit(limit: int) -> None:
         "{ a = Mul(x, one) b = Exp(a) c = Exp(x) d = Add(b, c) e = Identity(d) f = Neg(uno) g = Mul(e, f) y = Abs(g) }"
     )
     result = from_proto(proto)
-    context = Context(limit=limit)
+    context = Context(PassSettings(limit=limit))
     for _ in run_passes(result.graph, passes_of("basic"), context):
         pass
     assert len(context.trace) == limit

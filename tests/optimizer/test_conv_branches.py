@@ -7,12 +7,14 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 import pytest
+from golden import passes_in
 from onnx import TensorProto, helper, numpy_helper
 from rewriting import ops, optimized, random_feeds, run
 
 from ortconv.onnxio.proto import model_proto
-from ortconv.optimizer.basic.conv_branches import PASSES
 from tests.batches import batched
+
+PASSES = passes_in("basic.conv_branches")
 
 
 class Window(NamedTuple):

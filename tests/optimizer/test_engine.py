@@ -9,11 +9,12 @@ from collections.abc import Iterator
 import onnx
 import pytest
 
+from ortconv.ir.operators import operators
 from ortconv.onnxio.load import from_proto
-from ortconv.optimizer.engine import Context, apply, find
+from ortconv.optimizer.engine import Context, Rule, apply, find
 from ortconv.optimizer.extended.gelu import fuse_quick_gelu
 from ortconv.optimizer.levels import STAGES, opt_in_passes, passes_of
-from ortconv.optimizer.passes import FunctionPass, LaterFunction, LaterPass
+from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import P
 
 
@@ -43,18 +44,8 @@ def test_a_new_node_has_a_name_of_its_own() -> None:
 
 
 EVERY = [p for stage in STAGES for p in (*passes_of(stage), *opt_in_passes(stage))]
-LATER = [p for p in EVERY if isinstance(p, FunctionPass) and isinstance(p.run, LaterFunction)]
-LATER_RULES = [p for p in EVERY if isinstance(p, LaterPass)]
-
-
-@pytest.mark.parametrize("p", LATER, ids=lambda p: p.name)
-def test_a_pass_that_is_imported_later_is_that_of_its_module(p: FunctionPass) -> None:
-    assert isinstance(p.run, LaterFunction)
-    module = sys.modules[p.run.function.__module__]
-    assert [(q.name, q.operators, q.also, q.once, q.doc) for q in module.PASSES if q.name == p.name] == [
-        (p.name, p.operators, p.also, p.once, p.doc)
-    ]
-    assert p.doc
+LATER = [p for p in EVERY if isinstance(p.source, str) and p._roots]
+"""The passes whose modules are imported only for models with their operators."""
 
 
 def nodes_of(pattern: P) -> Iterator[P]:
@@ -64,22 +55,32 @@ def nodes_of(pattern: P) -> Iterator[P]:
             yield from nodes_of(operand)
 
 
-@pytest.mark.parametrize("p", LATER_RULES, ids=lambda p: p.name)
-def test_rules_that_are_imported_later_need_the_operators_of_their_pass(p: LaterPass) -> None:
-    assert p.rules
+@pytest.mark.parametrize("p", EVERY, ids=lambda p: p.name)
+def test_a_pass_has_rules_or_a_function_with_a_description(p: Pass) -> None:
+    assert all(isinstance(r, Rule) for r in p.rules)
+    assert all(r.doc for r in p.rules) if p.rules else p.doc
+
+
+@pytest.mark.parametrize("p", LATER, ids=lambda p: p.name)
+def test_rules_that_are_imported_later_need_the_operators_of_their_pass(p: Pass) -> None:
     for rule in p.rules:
-        assert rule.build.__module__.startswith("ortconv.optimizer.")
-        assert any({(part.domain, op) for op in part.ops} <= {*p.operators} for part in nodes_of(rule.pattern)), rule
+        assert any({(part.domain, op) for op in part.ops} <= {*p.roots} for part in nodes_of(rule.pattern)), rule
+
+
+def test_operators_of_passes_exist() -> None:
+    assert [(p.name, op) for p in LATER for domain, op in (*p.roots, *p.also) if op not in operators(domain)] == []
 
 
 def test_passes_are_imported_when_a_model_has_their_operators() -> None:
     """Convolutional networks need neither attention nor recurrent networks."""
-    modules = [p.run.function.__module__ for p in LATER if isinstance(p.run, LaterFunction)]
-    modules += sorted({p.rules[0].build.__module__ for p in LATER_RULES})
+    always = {r.build.__module__ for p in EVERY if not isinstance(p.source, str) for r in p.rules}
+    named = (f"ortconv.optimizer.{str(p.source).partition(':')[0]}" for p in LATER)
+    modules = [name for name in dict.fromkeys(named) if name not in always]
     assert len(modules) > 12
     code = f"""
 import sys
 from onnx import parser
+from ortconv.ir.operators import operators
 from ortconv.onnxio.load import from_proto
 from ortconv.pipeline import optimize
 text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) {{ y = OP(x) }}'
@@ -89,8 +90,8 @@ for op in ("Relu", "Tanh"):
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     tanh = [
-        "ortconv.optimizer.extended.recurrent.lstm",
         "ortconv.optimizer.basic.layer_norm",
+        "ortconv.optimizer.extended.recurrent.lstm",
         "ortconv.optimizer.extended.gelu",
     ]
     assert done.stdout.splitlines() == ["[]", str(tanh)]

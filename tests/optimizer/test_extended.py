@@ -7,12 +7,13 @@ import itertools
 import numpy as np
 import onnx
 import pytest
+from golden import passes_in
 from onnx import TensorProto, helper
 from rewriting import check, ops, optimized, parse, random_feeds
 
 from ortconv.ir.graph import Floats
-from ortconv.optimizer import extended, layout, propagation
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer import extended, layout
+from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.optimizer.extended.fuse_matmul import operand_perm
 from tests.batches import batched
 
@@ -312,7 +313,7 @@ def test_overridable_scale_is_refused() -> None:
 
 
 def test_fusion_is_left_out_at_the_limit() -> None:
-    _, context = optimized(conv("y = Relu(c)"), extended.PASSES, Context(limit=0))
+    _, context = optimized(conv("y = Relu(c)"), extended.PASSES, Context(PassSettings(limit=0)))
     assert not context.trace
 
 
@@ -329,7 +330,7 @@ def test_conv_add(bias: bool, tail: str, dims: str) -> None:
     )
     feeds = random_feeds(proto)
     feeds["z"].flat[3] = np.nan
-    graph, _ = check(proto, (*propagation.PASSES, *layout.PASSES), feeds=feeds)
+    graph, _ = check(proto, (*passes_in("propagation"), *layout.PASSES), feeds=feeds)
     (node,) = graph
     assert (node.op, len(node.inputs)) == ("FusedConv", 4)
     assert (node.inputs[2] is not None) == bias
@@ -341,7 +342,7 @@ def test_conv_add_of_groups_strides_and_dilations(group: int) -> None:
     text = f"""g (float[2,4,9,10] x, float[2,8,4,4] z, float[8,{4 // group},3,3] w, float[8] b) => (float y) {{
         c = Conv<group = {group}, strides = [2, 2], dilations = [1, 2], pads = [0, 1, 0, 1]>(x, w, b)
         s = Add(c, z) y = LeakyRelu(s) }}"""
-    assert ops(check(text, (*propagation.PASSES, *layout.PASSES))[0]) == {"com.microsoft.FusedConv": 1}
+    assert ops(check(text, (*passes_in("propagation"), *layout.PASSES))[0]) == {"com.microsoft.FusedConv": 1}
 
 
 @pytest.mark.parametrize(
@@ -357,10 +358,10 @@ def test_conv_add_of_groups_strides_and_dilations(group: int) -> None:
     ],
 )  # fmt: skip
 def test_conv_add_refused(text: str) -> None:
-    assert not optimized(parse(text), (*propagation.PASSES, *layout.PASSES))[1].trace
+    assert not optimized(parse(text), (*passes_in("propagation"), *layout.PASSES))[1].trace
 
 
 def test_of_two_convs_one_takes_the_other() -> None:
     text = """g (float[1,4,6,6] x, float[4,4,1,1] w, float[4,4,3,3] v) => (float y) {
         c = Conv(x, w) d = Conv<pads = [1, 1, 1, 1]>(x, v) s = Add(c, d) y = Relu(s) }"""
-    assert ops(check(text, (*propagation.PASSES, *layout.PASSES))[0]) == {"Conv": 1, "com.microsoft.FusedConv": 1}
+    assert ops(check(text, (*passes_in("propagation"), *layout.PASSES))[0]) == {"Conv": 1, "com.microsoft.FusedConv": 1}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from golden import passes_in
 from rewriting import check, ops, optimized, parse, random_feeds
 
-from ortconv.optimizer.basic.layer_norm import GELU, LAYER_NORM
 from tests.batches import batched
 
+GELU, LAYER_NORM = passes_in("basic.layer_norm")
 NORM = [LAYER_NORM]
 PARTS = {
     "mean": "m = ReduceMean<axes = [-1]>(x)",

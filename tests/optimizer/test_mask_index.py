@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from golden import passes_in
 from rewriting import check, ops, random_feeds
 from rewriting import parse as parsed
 
-from ortconv.optimizer import propagation
-from ortconv.optimizer.basic import mask_index, reshape
-
-PASSES = 3 * (*propagation.PASSES, *reshape.PASSES, *mask_index.PASSES)
+PASSES = 3 * (*passes_in("propagation"), *passes_in("basic.reshape"), *passes_in("basic.mask_index"))
 CONSTANTS = (
     "int64 zero = {0}, int64 one = {1}, int64 minus = {-1}, int64[1] ax0 = {0}, int64[1] ax1 = {1}, int64[1] last = {-1}, "
     "int64[3] to_b = {1, 2, 3}, int64[3] to_q = {0, 1, 3}, int64[3] to_k = {0, 1, 2}, bool true = {1}"

@@ -15,7 +15,7 @@ from ortconv.ir.graph import Graph
 from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.optimizer.layout.nchwc import block_channels
 from ortconv.optimizer.levels import passes_of, run_passes
 from ortconv.ortformat.writer import write
@@ -43,7 +43,7 @@ def blocked(text: str, tmp_path: Path, *, opset: int = 13) -> Graph:
     """The graph in blocks, after its numbers have been held against the source's on both backends."""
     proto = weights(parse(text, opset))
     model = from_proto(weights(parse(text, opset)))
-    context = Context(target_platform="amd64")
+    context = Context(PassSettings(target_platform="amd64"))
     optimize(model, "all", context=context)
     verify(model.graph)
     feeds = random_feeds(proto, 3)
@@ -151,7 +151,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str) -> None:
     model = from_proto(weights(parse(REFUSED[case])))
-    context = Context(target_platform="amd64")
+    context = Context(PassSettings(target_platform="amd64"))
     optimize(model, "all", context=context)
     assert "NchwcTransformer" not in context.counts()
 
@@ -161,7 +161,7 @@ def test_subgraphs_stay() -> None:
         y = If (p) <then_branch = t () => (float a) { a = Conv(x, w) }, else_branch = e () => (float b) { b = Conv(x, w) }>
     }"""
     model = from_proto(weights(parse(text)))
-    context = Context(target_platform="amd64")
+    context = Context(PassSettings(target_platform="amd64"))
     optimize(model, "all", context=context)
     assert "NchwcTransformer" not in context.counts()
 
@@ -169,7 +169,7 @@ def test_subgraphs_stay() -> None:
 @pytest.mark.parametrize("platform", [None, "arm"])
 def test_only_where_asked_for(platform: str | None) -> None:
     model = from_proto(weights(parse("g (float[1,3,5,6] x, float[16,3,3,3] w) => (float y) { y = Conv(x, w) }")))
-    optimize(model, "all", context=Context(target_platform=platform))
+    optimize(model, "all", context=Context(PassSettings(target_platform=platform)))
     assert ops(model.graph) == {"Conv": 1}
 
 
@@ -179,7 +179,7 @@ def test_stops_when_told(limit: int) -> None:
     model = from_proto(weights(parse(text)))
     for _ in run_passes(model.graph, passes_of("basic"), Context()):
         pass
-    context = Context(target_platform="amd64", limit=limit)
+    context = Context(PassSettings(target_platform="amd64", limit=limit))
     block_channels(model.graph, context)
     verify(model.graph)
     assert len(context.trace) == limit

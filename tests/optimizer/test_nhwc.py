@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from golden import passes_in
 from onnx import TensorProto, helper
 from qdq_net import Net
 from rewriting import ops, optimized, random_feeds, run
@@ -15,8 +16,8 @@ from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.qdq import PASSES as QUANTIZED
-from ortconv.optimizer.layout.nhwc import PASSES
 
+PASSES = passes_in("layout.nhwc")
 SCALE = 0.05
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import onnx
 import pytest
-from golden import optimize
+from golden import optimize, passes_in
 from onnx import TensorProto, helper, numpy_helper
 from qdq_net import Net
 from rewriting import ops, optimized, parse, random_feeds, run
@@ -16,9 +16,7 @@ from ortconv.ir.types import DType
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer import catalog, levels, recipe
-from ortconv.optimizer.basic import cast_chain, quantize_weights
-from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended import approximate
+from ortconv.optimizer.engine import Context, PassSettings
 from tests.batches import batched
 
 NAMES = {
@@ -79,7 +77,7 @@ def quantized_net(op: str, groups: int = 1, opset: int = 13, bias: bool = True, 
 def test_quantized_weights(op: str, groups: int, opset: int, bias: bool, relu: bool) -> None:
     net = quantized_net(op, groups, opset, bias, relu)
     proto = net.proto()
-    model, context = optimized(proto, quantize_weights.PASSES)
+    model, context = optimized(proto, passes_in("basic.quantize_weights"))
     assert context.counts() == {"WeightBiasQuantization": 1}
     constants = [v.constant for v in model.graph.initializers.values() if v.constant is not None]
     assert {t.dtype for t in constants if t.size > 6} == {DType.INT8}
@@ -99,7 +97,7 @@ def _weights(proto: onnx.ModelProto) -> np.ndarray:
 def test_per_channel_weights_are_nearer_than_those_of_one_scale() -> None:
     """Weights of very different channels: what ONNX Runtime's pass, one scale for all of them, is further off from."""
     proto = quantized_net("Conv").proto()
-    model, _ = optimized(proto, quantize_weights.PASSES)
+    model, _ = optimized(proto, passes_in("basic.quantize_weights"))
     feeds = random_feeds(proto)
     (want,), (got,) = run(proto, feeds), run(model_proto(model), feeds)
     weights = _weights(proto)
@@ -141,7 +139,7 @@ def test_weights_that_stay(broken: str) -> None:
         net.returned(y)
     if broken == "second reader":
         net.returned(net.add("Neg", y))
-    assert optimized(net.proto(), quantize_weights.PASSES)[1].trace == []
+    assert optimized(net.proto(), passes_in("basic.quantize_weights"))[1].trace == []
 
 
 def test_weights_that_a_caller_may_override_stay() -> None:
@@ -149,7 +147,7 @@ def test_weights_that_a_caller_may_override_stay() -> None:
     proto = net.proto()
     weight = next(t for t in proto.graph.initializer if len(t.dims) == 2)
     proto.graph.input.append(helper.make_tensor_value_info(weight.name, TensorProto.FLOAT, weight.dims))
-    assert optimized(proto, quantize_weights.PASSES)[1].trace == []
+    assert optimized(proto, passes_in("basic.quantize_weights"))[1].trace == []
 
 
 # ---------------------------------------------------------------------- approximations
@@ -157,7 +155,7 @@ def test_weights_that_a_caller_may_override_stay() -> None:
 
 def test_approximate_gelu_is_as_near_as_it_says() -> None:
     proto = parse("g (float[2001] x) => (float y) { y = com.microsoft.Gelu(x) }")
-    model, context = optimized(proto, approximate.PASSES)
+    model, context = optimized(proto, passes_in("extended.approximate"))
     assert context.counts() == {"GeluApproximation": 1}
     x = np.linspace(-10, 10, 2001, dtype=np.float32)
     exact = np.array([v * 0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x.tolist()])
@@ -170,7 +168,7 @@ def test_approximate_gelu_is_as_near_as_it_says() -> None:
 def test_casts_between_floats_go_straight(between: int, to: int) -> None:
     proto = parse(f"g (float[7] x) => (float y) {{ h = Cast<to = {between}>(x) y = Cast<to = {to}>(h) }}")
     proto.graph.output[0].type.tensor_type.elem_type = to
-    model, _ = optimized(proto, cast_chain.PASSES)
+    model, _ = optimized(proto, passes_in("basic.cast_chain"))
     x = np.array([0.1, -0.0, np.inf, -np.inf, 3e38, 1e-40, 7], np.float32)
     (got,) = run(model_proto(model), {"x": x})
     with np.errstate(over="ignore"):
@@ -180,7 +178,7 @@ def test_casts_between_floats_go_straight(between: int, to: int) -> None:
 def test_the_limit_of_rewrites_holds() -> None:
     proto = parse("g (float[4] x) => (float y) { a = com.microsoft.Gelu(x) y = com.microsoft.Gelu(a) }")
     model = from_proto(proto)
-    context = Context(limit=1)
-    for p in approximate.PASSES:
+    context = Context(PassSettings(limit=1))
+    for p in passes_in("extended.approximate"):
         p.run(model.graph, context)
     assert ops(model.graph) == {"com.microsoft.FastGelu": 1, "com.microsoft.Gelu": 1}

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from golden import passes_in
 from rewriting import check, ops, optimized, parse, random_feeds
 
 from ortconv.onnxio.load import from_proto
-from ortconv.optimizer.basic import qdq
 from ortconv.optimizer.engine import Context
 
-DOUBLE = [qdq.DOUBLE_PAIRS]
-PROPAGATION = [qdq.PROPAGATION]
-UNIQUE = [qdq.UNIQUE_DQ]
-ALL = [qdq.DOUBLE_PAIRS, qdq.PROPAGATION, qdq.UNIQUE_DQ]
+DOUBLE, PROPAGATION, UNIQUE, _ = ((p,) for p in passes_in("basic.qdq"))
+ALL = (*DOUBLE, *PROPAGATION, *UNIQUE)
 
 Q, D = "QuantizeLinear", "DequantizeLinear"
 PARAMS = (

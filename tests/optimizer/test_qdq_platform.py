@@ -12,9 +12,9 @@ from qdq_net import MICROSOFT, Net, around, check
 from rewriting import optimized
 
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer.engine import Context, PassSettings
+from ortconv.optimizer.extended import qdq
 from ortconv.optimizer.extended.qdq import PASSES
-from ortconv.optimizer.extended.qdq.signed import SHARED
 
 
 def convolution(kind: str, weights: str) -> Net:
@@ -58,7 +58,7 @@ def expected(op: str) -> dict[str, int]:
 
 def integers(net: Net, platform: str | None) -> set[DType | None]:
     """The types of what QuantizeLinear makes."""
-    model, _ = optimized(net.proto(), PASSES, Context(target_platform=platform))
+    model, _ = optimized(net.proto(), PASSES, Context(PassSettings(target_platform=platform)))
     return {n.out.dtype for n in model.graph if n.op == "QuantizeLinear"}
 
 
@@ -90,7 +90,7 @@ def test_what_several_nodes_read_stays_signed(tmp_path: Path) -> None:
 
 
 def test_what_several_nodes_read_becomes_unsigned_on_request() -> None:
-    model, _ = optimized(shared("int8", "int8").proto(), (SHARED, *PASSES), Context())
+    model, _ = optimized(shared("int8", "int8").proto(), (*qdq.OPT_IN, *PASSES), Context())
     assert Counter(n.op for n in model.graph if n.op.startswith("QLinear")) == {"QLinearConv": 2, "QLinearAdd": 1}
 
 

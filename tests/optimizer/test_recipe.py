@@ -8,18 +8,13 @@ from ortconv.choices import LEVELS
 from ortconv.errors import UsageError
 from ortconv.optimizer import catalog, recipe
 from ortconv.optimizer.levels import STAGES, passes_of
-from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.recipe import Recipe
 from tests.batches import batched
 
 
 def passes(r: Recipe) -> list[tuple[str, str, tuple[object, ...]]]:
     """What runs: stage, pass, and its rules."""
-    return [
-        (stage, p.name, p.rules if isinstance(p, RulePass) else (p,))
-        for stage, group in r.stages.items()
-        for p in group
-    ]
+    return [(stage, p.name, p.rules or (p,)) for stage, group in r.stages.items() for p in group]
 
 
 @pytest.mark.parametrize("level", LEVELS)

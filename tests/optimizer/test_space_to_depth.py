@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from golden import passes_in
 from rewriting import check, ops, optimized, parse
 
-from ortconv.optimizer.basic.space_to_depth import PASSES
 from tests.batches import batched
 
+PASSES = passes_in("basic.space_to_depth")
 BLOCKS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 YOLO = [0, 2, 1, 3]
 

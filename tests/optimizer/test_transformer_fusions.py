@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from golden import passes_in
 from rewriting import check, ops, optimized, parse, random_feeds
 
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended import gelu, layer_norm, skip_layer_norm, split
 from tests.batches import batched
 
-NORM = layer_norm.PASSES
-GELU = gelu.PASSES
+NORM = passes_in("extended.layer_norm")
+GELU = passes_in("extended.gelu")
+SPLIT = passes_in("extended.split")
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e20, -1e20, 100.0], np.float32)
 
 
@@ -226,7 +227,7 @@ def test_bias_refused(b: str) -> None:
 
 # ---------------------------------------------------------------------- skip connections
 
-SKIP = skip_layer_norm.PASSES
+SKIP = passes_in("extended.skip_layer_norm")
 
 
 def skip(body: str, x: str = "b,s,8", s: str = "b,s,8", outputs: str = "float y", kind: str = "float") -> str:
@@ -360,13 +361,13 @@ def test_split(body: str, outputs: str, wanted: dict[str, int]) -> None:
         for kind in ("float", "int64"):
             if kind == "int64" and "Relu" in body and opset < 14:
                 continue
-            graph, _ = check(picks(body, outputs, f"{kind}[2,6,s]"), split.PASSES, opset=opset, rtol=0, atol=0)
+            graph, _ = check(picks(body, outputs, f"{kind}[2,6,s]"), SPLIT, opset=opset, rtol=0, atol=0)
             assert ops(graph) == wanted
 
 
 def test_split_by_attributes_of_slice() -> None:
     body = "a = Slice<axes = [1], starts = [0], ends = [2]>(x) b = Slice<axes = [1], starts = [2], ends = [99]>(x)"
-    graph, _ = check(picks(body, "a b"), split.PASSES, opset=9, rtol=0, atol=0)
+    graph, _ = check(picks(body, "a b"), SPLIT, opset=9, rtol=0, atol=0)
     assert ops(graph) == {"Split": 1}
 
 
@@ -387,11 +388,11 @@ def test_split_by_attributes_of_slice() -> None:
     ],
 )
 def test_split_refused(body: str) -> None:
-    assert not optimized(parse(picks(body, "a b"), 14), split.PASSES)[1].trace
+    assert not optimized(parse(picks(body, "a b"), 14), SPLIT)[1].trace
 
 
 def test_split_of_other_types_refused() -> None:
-    assert not optimized(parse(picks(HALVES, "a b", "bool[2,6,s]")), split.PASSES)[1].trace
+    assert not optimized(parse(picks(HALVES, "a b", "bool[2,6,s]")), SPLIT)[1].trace
 
 
 @pytest.mark.parametrize(("start", "step"), [(0, 1), (1, 2)])
@@ -400,7 +401,7 @@ def test_range(start: int, step: int) -> None:
         l = Shape(z) k = Squeeze(l) r = Range(a, k, s) y = Gather(x, r) }}"""
     for n in (0, 1, 5, 8):
         proto = parse(text, 13)
-        graph, _ = check(proto, split.PASSES, feeds=random_feeds(proto, n=n), rtol=0, atol=0)
+        graph, _ = check(proto, SPLIT, feeds=random_feeds(proto, n=n), rtol=0, atol=0)
         assert ops(graph) == {"Shape": 1, "Slice": 1}
 
 
@@ -409,7 +410,7 @@ def test_range_refused(text: str) -> None:
     step = "t" if " t " in text else "s"
     body = f"l = Shape(z) k = Squeeze(l) r = Range(a, k, {step}) y = Gather(x, r)"
     model = f"g (float[8,4] x, float[n] z) => (float y) <int64 s = {{1}}, int64 {text}> {{ {body} }}"
-    assert not optimized(parse(model), split.PASSES)[1].trace
+    assert not optimized(parse(model), SPLIT)[1].trace
     body = "k = Sub(s, i) r = Range(a, k, s) y = Gather(x, r)"
     model = f"g (float[8,4] x, int64 i) => (float y) <int64 s = {{1}}, int64 {text}> {{ {body} }}"
-    assert not optimized(parse(model), split.PASSES)[1].trace
+    assert not optimized(parse(model), SPLIT)[1].trace

@@ -9,17 +9,18 @@ import math
 import numpy as np
 import onnx
 import pytest
+from golden import passes_in
 from onnx import TensorProto, helper, numpy_helper
 from rewriting import check, ops, optimized, parse, random_feeds, run
 
 from ortconv.ir.tensor import Array
 from ortconv.onnxio.load import from_proto
-from ortconv.optimizer.basic import transpose
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.optimizer.permutation import compose, identity, inverse
 from tests.batches import batched
 from tests.counting import calls
 
+(PASS,) = passes_in("basic.transpose")
 SHAPE = (2, 3, 4, 5)
 PERMS = list(itertools.permutations(range(4)))
 
@@ -70,7 +71,7 @@ def transposes(proto: onnx.ModelProto, **options: object) -> int:
     """How many Transposes are left, after the result was found equal to the source."""
     feeds = random_feeds(proto)
     feeds = {k: np.abs(v) if v.dtype.kind == "f" else v for k, v in feeds.items()}
-    graph, _ = check(proto, transpose.PASSES, feeds=feeds, **options)  # type: ignore[arg-type]
+    graph, _ = check(proto, [PASS], feeds=feeds, **options)  # type: ignore[arg-type]
     return ops(graph).get("Transpose", 0)
 
 
@@ -212,24 +213,24 @@ def test_split_counts_its_outputs() -> None:
         t = Transpose<perm = [0, 2, 3, 1]>(x)
         p, q, r = Split<axis = 2>(t)
         a = Transpose<perm = [0, 3, 1, 2]>(p) b = Transpose<perm = [0, 3, 1, 2]>(q) c = Transpose<perm = [0, 3, 1, 2]>(r) }"""
-    assert ops(check(text, transpose.PASSES)[0]) == {"Split": 1}
+    assert ops(check(text, [PASS])[0]) == {"Split": 1}
     one = text.replace(
         "b = Transpose<perm = [0, 3, 1, 2]>(q) c = Transpose<perm = [0, 3, 1, 2]>(r)", "b = Cos(q) c = Sin(r)"
     )
-    assert ops(check(one, transpose.PASSES)[0])["Transpose"] == 2
+    assert ops(check(one, [PASS])[0])["Transpose"] == 2
 
 
 def test_concat_of_transposed_inputs() -> None:
     text = """g (float[2,3,4,5] x, float[2,3,4,5] y) => (float z) {
         s = Transpose<perm = [0, 2, 3, 1]>(x) t = Transpose<perm = [0, 2, 3, 1]>(y) z = Concat<axis = -1>(s, t) }"""
-    graph, _ = check(text, transpose.PASSES)
+    graph, _ = check(text, [PASS])
     assert ops(graph) == {"Concat": 1, "Transpose": 1}
 
 
 def test_binary_of_two_transposed_inputs() -> None:
     text = """g (float[2,3,4,5] x, float[2,3,4,5] y) => (float z) {
         s = Transpose<perm = [0, 2, 3, 1]>(x) t = Transpose<perm = [0, 2, 3, 1]>(y) z = Mul(s, t) }"""
-    assert ops(check(text, transpose.PASSES)[0]) == {"Mul": 1, "Transpose": 1}
+    assert ops(check(text, [PASS])[0]) == {"Mul": 1, "Transpose": 1}
 
 
 def test_channels_last_network_keeps_no_transposes_but_at_its_ends() -> None:
@@ -238,7 +239,7 @@ def test_channels_last_network_keeps_no_transposes_but_at_its_ends() -> None:
         a = Transpose<perm = [0, 3, 1, 2]>(x) c = Conv(a, w) d = Transpose<perm = [0, 2, 3, 1]>(c)
         e = Mul(d, m) f = Add(e, b) h = Relu(f)
         i = Transpose<perm = [0, 3, 1, 2]>(h) j = Conv(i, v) y = Transpose<perm = [0, 2, 3, 1]>(j) }"""
-    graph, _ = check(text, transpose.PASSES, atol=1e-4)
+    graph, _ = check(text, [PASS], atol=1e-4)
     assert ops(graph) == {"Transpose": 2, "Conv": 2, "Mul": 1, "Add": 1, "Relu": 1}
     assert [o.name for o in graph.outputs] == ["y"]
 
@@ -255,17 +256,17 @@ def test_pairs_merge(perm: tuple[int, ...]) -> None:
 
 def test_inverse_pair_between_input_and_output_leaves_an_identity() -> None:
     text = """g (float[2,3] x) => (float y) { t = Transpose(x) y = Transpose(t) }"""
-    assert ops(check(text, transpose.PASSES)[0]) == {"Identity": 1}
+    assert ops(check(text, [PASS])[0]) == {"Identity": 1}
 
 
 def test_transpose_that_does_nothing_goes() -> None:
     text = "g (float[1,1,5] x) => (float y) { t = Transpose<perm = [1, 0, 2]>(x) u = Transpose<perm = [0, 1, 2]>(t) y = Relu(u) }"
-    assert ops(check(text, transpose.PASSES)[0]) == {"Relu": 1}
+    assert ops(check(text, [PASS])[0]) == {"Relu": 1}
 
 
 def test_transpose_of_unknown_ones_stays() -> None:
     text = "g (float[N,M,5] x) => (float y) { t = Transpose<perm = [1, 0, 2]>(x) y = Relu(t) }"
-    assert ops(check(text, transpose.PASSES)[0]) == {"Relu": 1, "Transpose": 1}
+    assert ops(check(text, [PASS])[0]) == {"Relu": 1, "Transpose": 1}
 
 
 @pytest.mark.parametrize(
@@ -284,21 +285,21 @@ def test_transpose_of_unknown_ones_stays() -> None:
     ],
 )  # fmt: skip
 def test_axes_of_one(text: str, left: int) -> None:
-    assert ops(check("g " + text, transpose.PASSES)[0]).get("Transpose", 0) == left
+    assert ops(check("g " + text, [PASS])[0]).get("Transpose", 0) == left
 
 
 def test_shape_of_transposed() -> None:
     text = """g (float[A,B,4] x, float[2,2] z) => (int64 n, int64 s, float y) <int64 i = {1}> {
         t = Transpose<perm = [2, 0, 1]>(x) h = Shape(t) n = Gather(h, i) s = Shape(t) u = Relu(t)
         y = Transpose<perm = [1, 2, 0]>(u) }"""
-    graph, _ = check(text, transpose.PASSES)
+    graph, _ = check(text, [PASS])
     assert ops(graph) == {"Shape": 1, "Gather": 2, "Relu": 1}
 
 
 def test_part_of_the_shape_of_transposed() -> None:
     text = """g (float[A,B,4] x) => (int64 s, int64 n) <int64[2] i = {1, -1}> {
         t = Transpose<perm = [2, 0, 1]>(x) s = Shape<start = 1>(t) h = Shape<start = -3, end = 2>(t) n = Gather(h, i) }"""
-    graph, _ = check(text, transpose.PASSES, opset=15)
+    graph, _ = check(text, [PASS], opset=15)
     assert ops(graph) == {"Shape": 1, "Gather": 2}
 
 
@@ -308,14 +309,14 @@ QUANTIZED = """g (float[2,3,4,5] x) => (float y) <float s = {0.05}, uint8 z = {1
 
 
 def test_through_quantization() -> None:
-    assert ops(check(QUANTIZED, transpose.PASSES)[0]) == {"QuantizeLinear": 1, "DequantizeLinear": 1, "Relu": 1}
+    assert ops(check(QUANTIZED, [PASS])[0]) == {"QuantizeLinear": 1, "DequantizeLinear": 1, "Relu": 1}
 
 
 def test_per_axis_quantization_keeps_its_axis() -> None:
     text = """g (float[2,3,4,5] x) => (float y) <float[3] s = {0.05, 0.1, 0.02}, uint8[3] z = {128, 100, 3}> {
         t = Transpose<perm = [0, 2, 3, 1]>(x) q = QuantizeLinear<axis = -1>(t, s, z)
         d = DequantizeLinear<axis = 3>(q, s, z) r = Neg(d) y = Transpose<perm = [0, 3, 1, 2]>(r) }"""
-    graph, _ = check(text, transpose.PASSES)
+    graph, _ = check(text, [PASS])
     assert ops(graph) == {"QuantizeLinear": 1, "DequantizeLinear": 1, "Neg": 1}
     assert [n.attrs["axis"] for n in graph if "axis" in n.attrs] == [1, 1]
 
@@ -325,7 +326,7 @@ def test_no_transpose_is_left_between_a_pair() -> None:
         t = Transpose<perm = [0, 2, 3, 1]>(x) q = QuantizeLinear<axis = -1>(t, s, z)
         d = DequantizeLinear<axis = 3>(q, s, z) y = Transpose<perm = [0, 3, 1, 2]>(d) w = CumSum(d, i) }"""
     text = text.replace("uint8[3] z = {128, 100, 3}", "uint8[3] z = {128, 100, 3}, int64 i = {1}")
-    graph, _ = check(text, transpose.PASSES)
+    graph, _ = check(text, [PASS])
     for node in graph:
         if node.op == "Transpose" and node.inputs[0].producer is not None:  # type: ignore[union-attr]
             assert node.inputs[0].producer.op != "QuantizeLinear"  # type: ignore[union-attr]
@@ -336,7 +337,7 @@ def test_dequantized_constant_is_transposed_as_constant() -> None:
         <float[3] s = {0.05, 0.1, 0.02}, int8[1,1,1,3] c = {1, -2, 3}> {
         t = Transpose<perm = [0, 2, 3, 1]>(x) d = DequantizeLinear<axis = 3>(c, s) r = Mul(t, d)
         y = Transpose<perm = [0, 3, 1, 2]>(r) }"""
-    graph, _ = check(text, transpose.PASSES)
+    graph, _ = check(text, [PASS])
     assert ops(graph) == {"DequantizeLinear": 1, "Mul": 1}
 
 
@@ -356,7 +357,7 @@ def test_dequantized_constant_is_transposed_as_constant() -> None:
 def test_stays(text: str) -> None:
     proto = parse("g " + text.replace("{T}", "t = Transpose<perm = [0, 2, 3, 1]>(x)"))
     before = ops(from_proto(proto).graph)
-    model, context = optimized(proto, transpose.PASSES)
+    model, context = optimized(proto, [PASS])
     assert ops(model.graph) == before
     assert not context.trace
 
@@ -368,13 +369,13 @@ def test_reader_in_a_subgraph_keeps_the_transpose() -> None:
             then_branch = g1 () => (float a) { b = Neg(t) a = Transpose(b) },
             else_branch = g2 () => (float c) { d = Transpose(x) e = Relu(d) c = Transpose(e) }
         > }"""
-    graph, _ = check(text, transpose.PASSES)
+    graph, _ = check(text, [PASS])
     assert ops(graph) == {"If": 1, "Relu": 2, "Neg": 1, "Transpose": 3}
 
 
 def test_names_of_returned_values_stay() -> None:
     text = """g (float[2,3] x) => (float r, float y) { t = Transpose(x) r = Relu(t) y = Transpose(r) }"""
-    graph, _ = check(text, transpose.PASSES)
+    graph, _ = check(text, [PASS])
     assert [o.name for o in graph.outputs] == ["r", "y"]
 
 
@@ -383,7 +384,7 @@ def test_pad_with_dynamic_pads_gets_them_in_order_or_axes(opset: int, left: dict
     text = """g (float[2,3,4,5] x, int64[8] p) => (float y) {
         t = Transpose<perm = [0, 2, 3, 1]>(x) r = Pad(t, p) y = Transpose<perm = [0, 3, 1, 2]>(r) }"""
     feeds = random_feeds(parse(text, opset)) | {"p": np.array([0, 1, 2, 0, 1, 0, 0, 3], I64)}
-    assert ops(check(text, transpose.PASSES, opset=opset, feeds=feeds)[0]) == left
+    assert ops(check(text, [PASS], opset=opset, feeds=feeds)[0]) == left
 
 
 def random_network(seed: int) -> onnx.ModelProto:
@@ -438,7 +439,7 @@ def test_random_networks(seed: int) -> None:
     proto = random_network(seed)
     feeds = random_feeds(proto)
     context = Context()
-    model, context = optimized(proto, transpose.PASSES, context)
+    model, context = optimized(proto, [PASS], context)
     from ortconv.onnxio.proto import model_proto
 
     result = model_proto(model)
@@ -451,7 +452,7 @@ def test_random_networks_shrink() -> None:
     for seed in range(40):
         proto = random_network(seed)
         before += len(proto.graph.node)
-        after += len(optimized(proto, transpose.PASSES)[0].graph)
+        after += len(optimized(proto, [PASS])[0].graph)
     assert after < 0.9 * before
 
 
@@ -477,7 +478,7 @@ def test_cost_is_linear() -> None:
         costs = []
         for n in (250, 1000):
             graph = from_proto(make(n)).graph
-            costs.append(calls(functools.partial(transpose.PASSES[0].run, graph, Context())))
+            costs.append(calls(functools.partial(PASS.run, graph, Context())))
             assert ops(graph).get("Transpose", 0) == 0
         assert costs[1] < 4 * 1.2 * costs[0]
 
@@ -491,13 +492,13 @@ def test_nodes_of_another_provider_stay() -> None:
         graph = from_proto(parse(QUANTIZED)).graph
         for node, ep in zip(graph, eps, strict=True):
             node.ep = ep
-        assert bool(transpose.PASSES[0].run(graph, Context(only_cpu=only_cpu))) == fires
+        assert bool(PASS.run(graph, Context(only_cpu=only_cpu))) == fires
         assert all(node.ep == "nnapi" for node in graph) == (eps == ["nnapi"] * 5)
 
 
 def test_it_stops_at_the_limit() -> None:
     for limit in range(4):
-        model, context = optimized_once(parse(QUANTIZED), Context(limit=limit))
+        model, context = optimized_once(parse(QUANTIZED), Context(PassSettings(limit=limit)))
         assert len(context.trace) == limit
         feeds = random_feeds(parse(QUANTIZED))
         for want, got in zip(run(parse(QUANTIZED), feeds), run(model, feeds), strict=True):
@@ -509,7 +510,7 @@ def optimized_once(proto: onnx.ModelProto, context: Context) -> tuple[onnx.Model
     from ortconv.onnxio.proto import model_proto
 
     model = from_proto(proto)
-    transpose.PASSES[0].run(model.graph, context)
+    PASS.run(model.graph, context)
     verify(model.graph)
     return model_proto(model), context
 

@@ -81,6 +81,13 @@ def test_function_cases(cases: list[Any]) -> None:
     assert refusals <= {"not part of the ORT format"}
 
 
+def test_nodes_of_a_body_are_named_after_their_node() -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { [act] a = HardSwish(x) y = HardSwish(a) }'
+    model = from_proto(parser.parse_model(text))
+    assert expand_functions(model) == 2
+    assert [n.name for n in model.graph] == ["act/HardSigmoid", "act/Mul", "y/HardSigmoid", "y/Mul"]
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -211,6 +211,12 @@ def test_labels_of_both_are_kept() -> None:
     assert merged.text() == "# Generated from model/s:\n# - /m/a.ort\n# - /m/b.ort\n"
 
 
+def test_a_label_is_on_one_line() -> None:
+    text = RequiredOperators().text(["/m/a\nb\x85.ort"])
+    assert text == "# Generated from model/s:\n# - /m/a\\nb\\x85.ort\n"
+    assert RequiredOperators.parse(text).labels == ["/m/a\\nb\\x85.ort"]
+
+
 # ---------------------------------------------------------------------- missing
 
 

@@ -21,7 +21,7 @@ from ortconv.cli import main
 from ortconv.errors import ModelError
 from ortconv.ir.model import Arity, Model, SavedFusion
 from ortconv.onnxio.load import from_proto
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.ortformat import reader, writer
 from ortconv.ortformat.check import check
 from ortconv.ortformat.writer import save, serialize
@@ -33,7 +33,7 @@ SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[
 
 def runtime_model(proto: onnx.ModelProto, platform: str = "arm", level: str = "all") -> Model:
     model = from_proto(proto)
-    optimize(model, level, context=Context(optimization_style="Runtime", target_platform=platform))
+    optimize(model, level, context=Context(PassSettings(optimization_style="Runtime", target_platform=platform)))
     return model
 
 
@@ -247,7 +247,7 @@ def test_what_must_not_be_saved() -> None:
     model = from_proto(nets.FLOAT["activations"])
     for node in model.graph:
         node.ep = "NnapiExecutionProvider"
-    optimize(model, "all", context=Context(optimization_style="Runtime"))
+    optimize(model, "all", context=Context(PassSettings(optimization_style="Runtime")))
     assert model.saved == []
 
 

@@ -7,9 +7,9 @@ import pytest
 from partition_graphs import mnist
 
 from ortconv.choices import COREML_FORMATS
-from ortconv.compare.candidates import candidates
-from ortconv.compare.difference import difference
+from ortconv.compare.gap import strict_gap
 from ortconv.compare.tolerance import limit
+from ortconv.inputs.candidates import candidates
 from ortconv.ir.graph import Graph
 from ortconv.ir.types import DType
 from ortconv.models import load
@@ -87,7 +87,7 @@ def test_onnxruntime_runs_the_file(path, name, tmp_path):
     feeds = next(iter(candidates(model.graph, seed=3)))
     want, got = (session(p).run(None, feeds) for p in (path, out))
     allowed = limit(model.graph, [v.dtype for v in model.graph.outputs])
-    assert all(difference(a, b).within(allowed) for a, b in zip(want, got, strict=True))
+    assert all(strict_gap(a, b).within(allowed) for a, b in zip(want, got, strict=True))
 
 
 def aware(**settings):

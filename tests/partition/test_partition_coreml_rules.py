@@ -226,7 +226,7 @@ CASES = [
     ((MLP,), X, 'y = com.microsoft.FusedConv <activation = "Clip", activation_params = [0.0]> (x, w)', {"w": f32(4, 4, 1, 1)},
      ["attribute: Clip has 1 activation_params: CoreML {} needs 2"]),
     (BOTH, "float[2,4] x", "y = Clip (x, k, k)", {"k": F(1)},
-     ["attribute: both bounds are [1.0]: CoreML {} accepts different ones"]),
+     ["attribute: both bounds are 1.0: CoreML {} accepts different ones"]),
     (BOTH, "float[2,4] x", "y = Clip <min = 1.0, max = 1.0> (x)", {"opset": 6},
      ["attribute: both bounds are 1.0: CoreML {} accepts different ones"]),
     ((MLP,), "int64[2,4] x", "y = Clip (x, k)", {"k": np.int64(1)},

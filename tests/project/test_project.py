@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ortconv
+from ortconv.checking.check import DEFAULT_GATES
 from ortconv.cli import command_of, main
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import write_bytes
@@ -211,6 +212,13 @@ def test_init_names_every_model(samples: Path, tmp_path: Path, capsys: pytest.Ca
     assert {a.model for a in read_project(tmp_path / "ortconv.toml").artifacts} == found["models"].keys()
     assert main(["init", str(tmp_path)]) == 2
     assert "it exists already" in capsys.readouterr().err
+
+
+def test_init_writes_the_gates_of_a_check(samples: Path, tmp_path: Path) -> None:
+    shutil.copy(samples / "mnist.onnx", tmp_path)
+    gates = read_project(ortconv.init(tmp_path)).artifacts[0].gates
+    assert gates is not None
+    assert gates.fail_on == DEFAULT_GATES
 
 
 def test_what_init_comments_out_is_right(samples: Path, tmp_path: Path) -> None:

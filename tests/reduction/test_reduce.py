@@ -19,7 +19,7 @@ from ortconv.errors import OrtconvError, UsageError
 from ortconv.ir.graph import Node
 from ortconv.optimizer.engine import Context, Match, New, P, Replacement, rule
 from ortconv.optimizer.levels import run_passes
-from ortconv.optimizer.passes import RulePass
+from ortconv.optimizer.passes import Pass
 from ortconv.reduction.command import LATE, Command
 from tests.conftest import SAMPLES
 
@@ -66,7 +66,7 @@ def forget_bias(m: Match) -> Replacement:
 
 def wrong_rewrite(path: Path) -> bool:
     def rewrite(model: Any) -> None:
-        list(run_passes(model.graph, (RulePass("Wrong", forget_bias),), Context()))
+        list(run_passes(model.graph, (Pass("Wrong", forget_bias),), Context()))
 
     return any(not np.allclose(a, b, rtol=1e-2) for a, b in zip(outputs(path), outputs(path, rewrite), strict=True))
 
@@ -185,6 +185,15 @@ def test_a_gate_of_ortconv_is_reduced(tmp_path: Path) -> None:
     check = f'"{sys.executable}" -m ortconv partition {{}} --fail-on "refused>0" --quiet'
     found = ortconv.reduce(SAMPLES / "qdq_cnn.onnx", tmp_path / "s.onnx", check, steps=4)
     assert (found.exit_code, found.stopped, found.nodes_after < 20) == (5, "steps", True)
+
+
+def test_a_file_of_another_format_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.tflite").write_bytes(b"\x1c\0\0\0TFL3" + bytes(40))
+    assert main(["reduce", "m.tflite", "--check", "false"]) == 3
+    assert "m.tflite: the file is a TensorFlow Lite model" in capsys.readouterr().err
 
 
 @pytest.mark.slow

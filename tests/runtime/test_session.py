@@ -162,8 +162,9 @@ def test_a_graph_is_split_in_order_of_preference(monkeypatch: pytest.MonkeyPatch
     np.testing.assert_allclose(a, np.exp(x), rtol=1e-6)
     np.testing.assert_allclose(y, np.exp(-np.exp(x)) + np.exp(x), rtol=1e-6)
     assert halves.runs == 1
-    with pytest.raises(UnsupportedError, match="Exp is not Neg"):
+    with pytest.raises(UnsupportedError, match="Exp is not Neg") as caught:
         session(text, backends=["halves"])
+    assert caught.value.hint == "add the backend onnxruntime"
 
 
 def test_the_onnxruntime_backend_runs_part_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:

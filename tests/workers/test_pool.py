@@ -173,11 +173,12 @@ def test_a_result_outlives_the_server() -> None:
 
 @posix
 def test_a_server_that_cannot_start_fails_all_calls() -> None:
-    """Also those that are submitted later: a batch reports each model."""
+    """Also those that are submitted later: a batch reports each model, by its name."""
     pool = LocalPool(1, warm=["os:abort"])
-    for _ in range(2):
-        with pytest.raises(CrashError, match="the workers ended before this was done"):
-            pool.submit(calls.identity, 1).result(60)
+    for name in ("a", "b"):
+        error = pool.submit(calls.identity, 1).exception(60)
+        assert isinstance(error, CrashError)
+        assert str(error.at(file=name)) == f"{name}: the workers ended before this was done"
     pool.shutdown()
 
 

@@ -246,15 +246,6 @@ def shape_of(value: Value) -> tuple[int, ...]:
     return shape
 
 
-def constant_ints(unit: NodeUnit, slot: int, attribute: str = "") -> list[int] | None:
-    """Integers from a constant input, or from an attribute in older versions; None if both are absent."""
-    const = unit.constant(slot)
-    if const is not None:
-        return [int(v) for v in const.numpy().ravel()]
-    listed: tuple[int, ...] | None = unit.target.attr(attribute, None) if attribute else None
-    return None if listed is None else list(listed)
-
-
 def _is_constant(value: Value) -> bool:
     """True if a value is constant, dense or sparse."""
     return value.const is not None and not value.is_input

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ortconv.backends.nnapi.builder import Builder, Lowering, shape_of, value_of
+from ortconv.executor.algorithms.sliding_window import same_padding
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
@@ -54,19 +55,14 @@ def padding(
     """The operands for padding: an implicit padding code if it is equivalent, else left, right, top and bottom."""
     mode = unit.target.attr("auto_pad", "NOTSET")
     pads = tuple(unit.target.attr("pads", (0, 0, 0, 0)))
-    rows, columns = (_same(n, k, by, d) for n, k, by, d in zip(size, window, strides, dilations, strict=True))
-    upper = (rows // 2, columns // 2, rows - rows // 2, columns - columns // 2)
+    (top, bottom), (left, right) = map(same_padding, size, window, strides, dilations)
+    upper = (top, left, bottom, right)
     if mode == "VALID":
         return [b.int32(PaddingCode.VALID)]
     if mode == "SAME_UPPER" or (mode == "NOTSET" and dilations == (1, 1) and pads == upper):
         return [b.int32(PaddingCode.SAME)]
     top, left, bottom, right = (*upper[2:], *upper[:2]) if mode == "SAME_LOWER" else pads
     return [b.int32(n) for n in (left, right, top, bottom)]
-
-
-def _same(size: int, window: int, stride: int, dilation: int) -> int:
-    """Total padding for ceil(size / stride) windows."""
-    return max(0, (-(-size // stride) - 1) * stride + (window - 1) * dilation + 1 - size)
 
 
 def weights(b: Builder, unit: NodeUnit, slot: int, arranged: Callable[[Array], Array], channel: int) -> int:

@@ -8,10 +8,10 @@ import numpy as np
 
 from ortconv.backends.nnapi.builder import Builder, Lowering, value_of
 from ortconv.ir.graph import Value
+from ortconv.ir.operands import clip_bounds
 from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import FuseCode, Operand, OperandType, Operation
 from ortconv.nnapi.running import NHWC
-from ortconv.partition.units import clip_limits
 
 FUSE_CODES = {(0.0, float("inf")): FuseCode.RELU, (-1.0, 1.0): FuseCode.RELU1, (0.0, 6.0): FuseCode.RELU6}
 """Fused activations by their bounds."""
@@ -30,10 +30,7 @@ def activation(b: Builder, unit: NodeUnit) -> None:
 
 
 def fuse_code(unit: NodeUnit) -> FuseCode:
-    low, high = clip_limits(unit.target)
-    assert low is not None
-    assert high is not None
-    return FUSE_CODES[low, high]
+    return FUSE_CODES[clip_bounds(unit.target)]
 
 
 def binary(b: Builder, unit: NodeUnit, code: Operation, fuses: bool = False) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.backends.nnapi.builder import Builder, Lowering, constant_ints, shape_of, value_of
+from ortconv.backends.nnapi.builder import Builder, Lowering, shape_of, value_of
+from ortconv.ir.operands import ints, stated_ints
 from ortconv.ir.slices import sliced
 from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import Operation
@@ -32,7 +33,7 @@ def reshape(b: Builder, unit: NodeUnit) -> None:
 
 def squeeze(b: Builder, unit: NodeUnit) -> None:
     shape = shape_of(value_of(unit))
-    axes = constant_ints(unit, 1, "axes") or [axis for axis, size in enumerate(shape) if size == 1]
+    axes = stated_ints(unit.target, "axes") or [axis for axis, size in enumerate(shape) if size == 1]
     if not axes:
         b.alias(b.result(unit), value_of(unit))
         return
@@ -87,9 +88,9 @@ def slice_(b: Builder, unit: NodeUnit) -> None:
 def _ranges(unit: NodeUnit) -> list[range]:
     """The indices that a Slice selects along each dimension."""
     shape = shape_of(value_of(unit))
-    starts, ends = constant_ints(unit, 1) or [], constant_ints(unit, 2) or []
-    axes = constant_ints(unit, 3) or list(range(len(starts)))
-    steps = constant_ints(unit, 4) or [1] * len(starts)
+    starts, ends = ints(unit.input(1)) or (), ints(unit.input(2)) or ()
+    axes = ints(unit.input(3)) or range(len(starts))
+    steps = ints(unit.input(4)) or (1,) * len(starts)
     ranges = [range(size) for size in shape]
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         ranges[axis] = sliced(start, end, step, shape[axis])
@@ -105,9 +106,8 @@ def split(b: Builder, unit: NodeUnit) -> None:
 
 def pad(b: Builder, unit: NodeUnit) -> None:
     x = b.operand(value_of(unit))
-    pads = constant_ints(unit, 1) or []
     value = unit.constant(2)
-    margins = b.constant(np.array(pads, np.int32).reshape(2, -1).T)
+    margins = b.constant(np.array(ints(unit.input(1)) or (), np.int32).reshape(2, -1).T)
     fill = b.float32(0.0 if value is None else float(value.item()))
     b.add(Operation.PAD_V2, [x, margins, fill], [b.make(b.result(unit))])
 

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from ortconv.backends.nnapi.builder import Builder, Lowering, constant_ints, shape_of, value_of
+from ortconv.backends.nnapi.builder import Builder, Lowering, shape_of, value_of
 from ortconv.backends.nnapi.movement import NHWC_AXES
+from ortconv.ir.operands import axes_of
 from ortconv.ir.tensor import Array
 from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import FuseCode, Operation
@@ -69,7 +70,7 @@ def softmax(b: Builder, unit: NodeUnit) -> None:
 def reduce_mean(b: Builder, unit: NodeUnit) -> None:
     value, keep = value_of(unit), unit.target.attr("keepdims", 1)
     rank = len(shape_of(value))
-    axes = [axis % rank for axis in constant_ints(unit, 1, "axes") or range(rank)]
+    axes = [axis % rank for axis in axes_of(unit.target) or range(rank)]
     image = bool(keep) and b.is_image(value)
     x = b.operand(value, image=image)
     listed = b.ints([NHWC_AXES[axis] for axis in axes] if image else axes)

@@ -96,12 +96,17 @@ def _padding(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     rank = len(size)
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        total = [max(0, (-(-n // s) - 1) * s + e - n) for n, s, e in zip(size, strides, extent)]
-        less, more = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+        less, more = zip(*map(same_padding, size, extent, strides)) if rank else ((), ())
         return (less, more) if auto_pad == "SAME_UPPER" else (more, less)
     if auto_pad == "VALID" or not pads:
         return (0,) * rank, (0,) * rank
     return tuple(pads[:rank]), tuple(pads[rank:])
+
+
+def same_padding(size: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
+    """(less, more): the two halves of the padding with which ceil(size / stride) windows fit."""
+    total = max(0, (-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size)
+    return total // 2, total - total // 2
 
 
 def padded(x: Array, w: Window, fill: Any) -> Array:

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from ortconv.executor.algorithms.conv import IntegerFilters, convolution, integer_filters
-from ortconv.executor.algorithms.sliding_window import Window, channels_first, channels_last, to_last
+from ortconv.executor.algorithms.sliding_window import Window, channels_first, channels_last, same_padding, to_last
 from ortconv.executor.replay.work import AT_ONCE, Function, Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import FeatureLevel, PaddingCode
@@ -15,7 +15,7 @@ from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import Tensor
 from ortconv.nnapi.operations.arithmetic import activate, exact_float, product_scale, requantize, rows_together
 from ortconv.nnapi.operations.checks import rank
-from ortconv.nnapi.operations.shapes import Pads, dilations, image_only, paddings, same_padding, windows_dims
+from ortconv.nnapi.operations.shapes import Pads, dilations, image_only, paddings, windows_dims
 from ortconv.nnapi.operations.table import Advice, Dims, Findings, OperationCall, OperationCheck, operation
 
 PADS = "pad_left:i pad_right:i pad_top:i pad_bottom:i"

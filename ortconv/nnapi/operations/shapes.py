@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from ortconv.executor.algorithms.sliding_window import same_padding
 from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import PaddingCode
@@ -93,13 +94,6 @@ def margins(paddings: Tensor, rank: int) -> list[tuple[int, int]]:
 
 def padded(dims: Dims, pads: list[tuple[int, int]]) -> Dims:
     return tuple(dim + before + behind for dim, (before, behind) in zip(dims, pads))
-
-
-def same_padding(size: int, window: int, stride: int, dilation: int = 1) -> tuple[int, int]:
-    """(before, after): the padding with which ceil(size / stride) windows fit."""
-    out = -(-size // stride)
-    total = max(0, (out - 1) * stride + (window - 1) * dilation + 1 - size)
-    return total // 2, total - total // 2
 
 
 def dilations(c: OperationCall) -> tuple[int, int]:

@@ -2,60 +2,46 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer import propagation
-from ortconv.optimizer.basic import (
-    broadcast,
-    conv_branches,
-    cse,
-    eliminate,
-    fold_conv,
-    fold_matmul,
-    fold_product,
-    pad,
-    reshape,
-    sharing,
-    unused,
-)
-from ortconv.optimizer.basic.fold_constants import FOLD_CONSTANTS
-from ortconv.optimizer.passes import FunctionPass, LaterPass, RulePass, later_function
-from ortconv.optimizer.quantizers import DOMAINS, OPS
+from ortconv.optimizer.basic import broadcast, eliminate, fold_conv, fold_matmul, fold_product, pad
+from ortconv.optimizer.passes import Pass
+from ortconv.optimizer.quantizers import DEQUANTIZE, QUANTIZERS
 
-PASSES: tuple[FunctionPass | RulePass, ...] = (
-    *unused.PASSES,
-    *propagation.PASSES,
-    RulePass(
+SHARING = Pass("ConstantSharing", "basic.sharing:share_constants")
+COMMON = Pass("CommonSubexpressionElimination", "basic.cse:merge_common")
+RESHAPES = Pass("ReshapeFusion", "basic.reshape:RULES")
+
+PASSES = (
+    Pass("UnusedNodeElimination", "basic.unused:remove_unused"),
+    Pass("ShapePropagation", "propagation:propagate"),
+    Pass(
         "Level1Rules",
-        eliminate.RULES,
-        broadcast.RULES,
-        fold_conv.RULES,
-        pad.RULES,
-        fold_matmul.RULES,
-        fold_product.RULES,
+        (*eliminate.RULES, *broadcast.RULES, *fold_conv.RULES, *pad.RULES, *fold_matmul.RULES, *fold_product.RULES),
     ),
-    LaterPass(f"{__name__}.qdq", "DoubleQDQPairsRemover", *OPS, domains=DOMAINS),
-    *sharing.PASSES,
-    *cse.PASSES,
-    FOLD_CONSTANTS,
-    *conv_branches.PASSES,
-    *fold_matmul.PASSES,
-    *reshape.PASSES,
-    LaterPass(f"{__name__}.mask_index", "IndexedMaskFusion", "Gather", "GatherND", "ScatterND", "And"),
-    LaterPass(f"{__name__}.space_to_depth", "SliceConcatToSpaceToDepthFusion", "Slice"),
-    LaterPass(f"{__name__}.layer_norm", "GeluFusion", "Erf"),
-    LaterPass(f"{__name__}.layer_norm", "LayerNormFusion", "ReduceMean", "LayerNormalization"),
-    LaterPass(f"{__name__}.group_norm", "GroupNormFusion", "GroupNormalization"),
-    later_function(f"{__name__}.qdq", "QDQPropagation", *OPS, domains=DOMAINS),
-    later_function(f"{__name__}.qdq", "EnsureUniqueDQForNodeUnit", *OPS, domains=DOMAINS),
-    LaterPass(f"{__name__}.qdq", "TransposedWeights", "DequantizeLinear", domains=DOMAINS),
-    later_function(f"{__name__}.transpose", "TransposeOptimizer", "Transpose", once=True),
+    Pass("DoubleQDQPairsRemover", "basic.qdq:DOUBLE_PAIRS", *QUANTIZERS),
+    SHARING,
+    COMMON,
+    Pass("ConstantFolding", "basic.fold_constants:fold"),
+    Pass("ConvBranchFusion", "basic.conv_branches:RULES"),
+    Pass("MatMulAddFusion", "basic.fold_matmul:fuse_matmul_add"),
+    Pass("MatMulAddFusion", "basic.fold_matmul:fuse_stacked", "MatMul"),
+    RESHAPES,
+    Pass("IndexedMaskFusion", "basic.mask_index:RULES", "Gather", "GatherND", "ScatterND", "And"),
+    Pass("SliceConcatToSpaceToDepthFusion", "basic.space_to_depth:fuse_space_to_depth", "Slice"),
+    Pass("GeluFusion", "basic.layer_norm:fuse_gelu", "Erf"),
+    Pass("LayerNormFusion", "basic.layer_norm:LAYER_NORM", "ReduceMean", "LayerNormalization"),
+    Pass("GroupNormFusion", "basic.group_norm:fuse_group_norm", "GroupNormalization"),
+    Pass("QDQPropagation", "basic.qdq:propagate", *QUANTIZERS),
+    Pass("EnsureUniqueDQForNodeUnit", "basic.qdq:give_each_reader_its_own", *QUANTIZERS),
+    Pass("TransposedWeights", "basic.qdq:transpose_weight", *DEQUANTIZE),
+    Pass("TransposeOptimizer", "basic.transpose:optimize_transposes", "Transpose", once=True),
 )
 
 FOR_CPU = frozenset({"GroupNormFusion"})
 """Names of the passes that decompose operators which an accelerator may support as they are. They run after nodes are assigned."""
 
-OPT_IN: tuple[FunctionPass | RulePass, ...] = (
-    LaterPass(f"{__name__}.cast_chain", "LossyCastChainElimination", "Cast"),
-    LaterPass(f"{__name__}.quantize_weights", "WeightBiasQuantization", "Conv", "ConvTranspose", "Gemm"),
+OPT_IN = (
+    Pass("LossyCastChainElimination", "basic.cast_chain:eliminate_lossy_cast_chain", "Cast"),
+    Pass("WeightBiasQuantization", "basic.quantize_weights:quantize_weights", "Conv", "ConvTranspose", "Gemm"),
 )
 """Passes that run only on request, because they change the numbers."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ortconv.optimizer.conditions import FLOATS
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 
@@ -23,6 +22,3 @@ def eliminate_lossy_cast_chain(m: Match) -> Replacement:
     if types[0] is types[2]:
         return m.x
     return New("Cast", [m.x], like=m.root)
-
-
-PASSES = passes(eliminate_lossy_cast_chain)

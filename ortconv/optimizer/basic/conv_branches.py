@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Ints, Node
+from ortconv.ir.shape_rules import spatial_pads
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.fold_conv import BATCH_NORM, Affine, batch_norm, is_convolution, with_weights
-from ortconv.optimizer.conditions import spatial_pads, wide
+from ortconv.optimizer.conditions import wide
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 _CONV = P("Conv", "x", C("w"), C("b", optional=True), name="conv")
@@ -93,4 +93,4 @@ def _merged(m: Match, taps: Array, pads: tuple[int, ...] | None, bias: Array | N
     return with_weights(m, w, total if bias is None else total + bias)
 
 
-PASSES = passes(merge_convolutions, merge_skip)
+RULES = merge_convolutions + merge_skip

@@ -11,7 +11,6 @@ from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import default_attributes, is_deterministic
 from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.passes import FunctionPass
 
 PURE_DOMAINS = frozenset({"", "ai.onnx.ml"})
 
@@ -28,7 +27,8 @@ def merge_common(graph: Graph, context: Context) -> int:
     seen: Seen = {}
     merged: dict[Value, Value] = {}
     twins: list[Node] = []
-    allowed = math.inf if context.limit is None else context.limit - len(context.trace)
+    limit = context.settings.limit
+    allowed = math.inf if limit is None else limit - len(context.trace)
     for node in graph:
         if merged:
             _read(node, merged)
@@ -93,6 +93,3 @@ def _merge(graph: Graph, kept: Node, node: Node, merged: dict[Value, Value]) -> 
         else:
             merged[old] = new
     return True
-
-
-PASSES = (FunctionPass("CommonSubexpressionElimination", merge_common),)

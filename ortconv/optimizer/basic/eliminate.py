@@ -8,27 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Floats, Ints, Node, Strings, Value
+from ortconv.ir.operands import clip_bounds, constant_of, ints, producer_of, scalar, source_of
 from ortconv.ir.schema import attribute
-from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import (
-    FLOATS,
-    INT32_MAX,
-    RESHAPES,
-    broadcasts_into,
-    clip_range,
-    constant_of,
-    equal_shapes,
-    ints,
-    is_filled_with,
-    producer_of,
-    scalar,
-    source_of,
-    without_absent,
-)
+from ortconv.ir.slices import AxisSlice, axis_slices
+from ortconv.ir.types import INT32_MAX, DType
+from ortconv.optimizer.conditions import FLOATS, RESHAPES, broadcasts_into, equal_shapes, is_filled_with, without_absent
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import identity, transpose_perm
-from ortconv.optimizer.shapes import AxisSlice, Element, axis_slices, dim_of, elements
+from ortconv.optimizer.shapes import Element, dim_of, elements
 
 
 @rule("EliminateIdentity", P("Identity", "x"))
@@ -44,7 +32,7 @@ def eliminate_identity(m: Match) -> Replacement:
     return x
 
 
-def _covers(part: AxisSlice, dim: Element, back: Element) -> bool:
+def _covers(part: AxisSlice[Element], dim: Element, back: Element) -> bool:
     """True if a slice with step 1 includes all of a dimension; an unknown dimension may have any length below 2**31.
 
     If `back` is not None, the slice begins that number of elements before the end.
@@ -246,9 +234,7 @@ def _greatest(dtype: DType | None) -> float:
 
 def _interval(node: Node) -> tuple[float, float] | None:
     """The (lower, upper) bound of a Relu, or of a Clip with constant bounds; else None. First max, then min is applied."""
-    if node.op == "Relu":
-        return 0, math.inf
-    bounds = clip_range(node, _greatest(node.out.dtype))
+    bounds = clip_bounds(node, _greatest(node.out.dtype))
     return None if any(map(math.isnan, bounds)) else bounds
 
 

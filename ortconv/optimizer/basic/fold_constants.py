@@ -13,13 +13,12 @@ import numpy as np
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.kernels import has_kernel
+from ortconv.ir.operands import scalar
 from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.schema import is_deterministic
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.shapes import static_elements
 
 
@@ -62,8 +61,6 @@ def _folded(node: Node, context: Context, exact: Exact) -> list[Value] | None:
 
 Exact = dict[Tensor, Array]
 """Constants in float16 that were computed in float32, and their elements before they were rounded."""
-
-FOLD_CONSTANTS = FunctionPass("ConstantFolding", fold)
 
 
 def _update_types(node: Node) -> bool:
@@ -178,7 +175,7 @@ def _fits(node: Node, size: int | None, context: Context) -> bool:
     """
     if size is None:
         return not traits(node).has(Trait.GROWS)
-    return context.grown + size - _freed_by(node) <= context.fold_limit
+    return context.grown + size - _freed_by(node) <= context.settings.fold_limit
 
 
 def _freed_by(node: Node) -> int:

@@ -12,19 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import producer_of
 from ortconv.ir.schema import attribute
+from ortconv.ir.shape_rules import spatial_pads
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.optimizer.conditions import (
-    LARGE,
-    output_channels,
-    per_channel,
-    producer_of,
-    round_together,
-    rounded,
-    same_dim,
-    spatial_pads,
-    wide,
-)
+from ortconv.optimizer.conditions import LARGE, output_channels, per_channel, round_together, rounded, same_dim, wide
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P, with_factor
 

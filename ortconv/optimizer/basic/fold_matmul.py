@@ -7,13 +7,14 @@ import math
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.operands import only_use
+from ortconv.ir.symbols import quotient
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.basic.fold_conv import BATCH_NORM, PARAMETERS, Affine, batch_norm
 from ortconv.optimizer.conditions import (
     FLOATS,
     RESHAPES,
     broadcasts_into,
-    only_use,
     rounded,
     rounded_sum,
     same_dim,
@@ -21,10 +22,8 @@ from ortconv.optimizer.conditions import (
     with_shape,
 )
 from ortconv.optimizer.engine import Context, New, NewInput, Replacement, apply, rule
-from ortconv.optimizer.passes import FunctionPass, RulePass, passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.symbols import quotient
 
 
 @rule("GemmSumFusion", P(("Sum", "Add"), P("Gemm", "a", "b", "c?", name="gemm"), "k", commutative=True))
@@ -282,10 +281,6 @@ def _gains(stack: Value, adds: list[Node], graph: Graph) -> bool:
     return any(map(_merges, behind)) or (owned and stack.producer is not None and _merges(stack.producer))
 
 
-PASSES: tuple[FunctionPass | RulePass, ...] = (
-    *passes(fuse_matmul_add),
-    FunctionPass("MatMulAddFusion", fuse_stacked, operators=(("", "MatMul"),)),
-)
 RULES = (
     *fuse_gemm_sum,
     *fuse_transposed_operand,

@@ -9,7 +9,6 @@ from ortconv.ir.schema import since_version
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import FLOATS, with_open
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -62,6 +61,3 @@ def _shape(x: Value) -> NewInput:
     if -1 in dims[1:]:
         dims[0] = 0
     return np.array(dims, np.int64) if dims.count(-1) < 2 else New("Shape", [x], {})
-
-
-PASSES = passes(fuse_group_norm)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.operands import axes_of, scalar
 from ortconv.ir.types import DType, Shape
-from ortconv.optimizer.conditions import axes_of, exactly, keeps_rank, same_dim, scalar
+from ortconv.optimizer.conditions import exactly, keeps_rank, same_dim
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 GELU_OPSET = 20
@@ -169,4 +169,4 @@ def ones(shape: Shape, dtype: DType) -> NewInput:
     return np.ones(known, dtype.numpy) if len(known) == len(shape) else None
 
 
-PASSES = GELU, LAYER_NORM = passes(fuse_gelu, fuse_layer_norm, fuse_layer_norm_bias)
+LAYER_NORM = fuse_layer_norm + fuse_layer_norm_bias

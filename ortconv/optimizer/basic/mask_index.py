@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.operands import producer_of, scalar
 from ortconv.ir.operators import Trait, traits
+from ortconv.ir.symbols import times
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape
-from ortconv.optimizer.conditions import RESHAPES, equal_shapes, producer_of, scalar
+from ortconv.optimizer.conditions import RESHAPES, equal_shapes
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.insertion import LISTS_BY_INPUT
-from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.shapes import Element, dim_of, elements, expressed
-from ortconv.optimizer.symbols import times
 
 Strides = tuple[Element, ...]
 """Difference between consecutive elements along each axis, for a tensor whose first element is zero."""
@@ -209,4 +209,4 @@ def eliminate_and(m: Match) -> Replacement:
     return m.x if equal_shapes(m.x.shape, m.root.out.shape) and is_true(m.true) else None
 
 
-PASSES = (RulePass("IndexedMaskFusion", fuse_flat_lookup, fuse_lookup, fuse_store, eliminate_and),)
+RULES = fuse_flat_lookup + fuse_lookup + fuse_store + eliminate_and

@@ -7,9 +7,11 @@ import math
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Ints, Node
+from ortconv.ir.operands import producer_of, scalar
 from ortconv.ir.schema import since_version
+from ortconv.ir.shape_rules import spatial_pads
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import FLOATS, is_nonnegative, producer_of, scalar, spatial_pads, stated_pads
+from ortconv.optimizer.conditions import FLOATS, is_nonnegative, stated_pads
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
 

@@ -5,32 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operands import only_reader
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import only_reader, wide
-from ortconv.optimizer.engine import Context, New, Replacement, constant, rule
-from ortconv.optimizer.insertion import insert_node
-from ortconv.optimizer.passes import FunctionPass, RulePass
+from ortconv.optimizer.conditions import wide
+from ortconv.optimizer.engine import Context, New, Replacement, constant, insert_node, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.quantizers import (
-    DOMAINS,
-    INTEGERS,
-    LIMITS,
-    OPS,
-    QUANTIZERS,
-    Quantized,
-    is_quantizer,
-    quantized,
-    zero_points,
-)
+from ortconv.optimizer.quantizers import DOMAINS, INTEGERS, LIMITS, OPS, Quantized, is_quantizer, quantized, zero_points
 
 PER_AXIS = 13
 """The operator set from which a quantizer may have one scale for each slice along an axis."""
 
 MOVES_DATA = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice")
 """Operators that commute with quantization: their results consist of elements of input 0."""
+
+REDUCES_DATA = ("MaxPool", "Slice")
+"""Those whose results have fewer elements than input 0."""
 
 
 def reversible(node: Node) -> Quantized | None:
@@ -178,12 +170,17 @@ def _backward(q: Node, context: Context) -> int:
 
 
 def _mover_before(value: Value, q: Node) -> Node | None:
-    """The producer of a value, if it moves data that is computed in the graph of q, and nothing else reads the value."""
+    """The producer of a value, if it moves data that is computed in the graph of q, and nothing else reads the value.
+
+    If it returns only a part of data that other nodes read, too, quantizing the data would be more work.
+    """
     mover = value.producer
     if mover is None or mover.graph is not q.graph or only_reader(value) is None or not _moves_data(mover):
         return None
     source = mover.inputs[0]
-    return mover if source is not None and source.const is None and source.graph is q.graph else None
+    if source is None or source.const is not None or source.graph is not q.graph:
+        return None
+    return None if mover.op in REDUCES_DATA and only_reader(source) is None else mover
 
 
 def _moves_data(node: Node) -> bool:
@@ -289,7 +286,4 @@ def transpose_weight(m: Match) -> Replacement:
     return New("DequantizeLinear", [moved, *dq.inputs[1:]], attrs, domain=dq.domain)
 
 
-DOUBLE_PAIRS = RulePass("DoubleQDQPairsRemover", drop_dequantize_quantize, drop_wider_pair, drop_wider_quantization)
-PROPAGATION = FunctionPass("QDQPropagation", propagate, operators=QUANTIZERS)
-UNIQUE_DQ = FunctionPass("EnsureUniqueDQForNodeUnit", give_each_reader_its_own, operators=QUANTIZERS)
-PASSES = (DOUBLE_PAIRS, PROPAGATION, UNIQUE_DQ, RulePass("TransposedWeights", transpose_weight))
+DOUBLE_PAIRS = drop_dequantize_quantize + drop_wider_pair + drop_wider_quantization

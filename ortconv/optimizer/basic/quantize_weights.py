@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.operands import constant_of
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import DType
+from ortconv.ir.types import INT32_MAX, DType
 from ortconv.optimizer.basic.qdq import PER_AXIS, reversible
-from ortconv.optimizer.conditions import INT32_MAX, constant_of
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import is_quantizer
 
@@ -106,6 +105,3 @@ def _dequantize(inputs: list[NewInput], domain: str, like: Value) -> New:
     scales = inputs[1]
     attrs: dict[str, Attribute] = {"axis": 0} if isinstance(scales, np.ndarray) and scales.ndim else {}
     return New("DequantizeLinear", inputs, attrs, domain=domain, types=(like.type,))
-
-
-PASSES = passes(quantize_weights)

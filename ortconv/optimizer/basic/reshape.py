@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
-from ortconv.optimizer.conditions import RESHAPES, ints, same_dim, same_shape
+from ortconv.ir.operands import ints
+from ortconv.optimizer.conditions import RESHAPES, same_dim, same_shape
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import compose, identity, transpose_perm
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, elements, expressed, keeps_shape, refined, target
@@ -227,4 +227,3 @@ RULES = (
     *fuse_shape_source,
     *fuse_quotient_source,
 )
-PASSES = (RulePass("ReshapeFusion", RULES),)

@@ -8,7 +8,6 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.schema import overwritten_inputs
 from ortconv.ir.tensor import Tensor
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.passes import FunctionPass
 
 SMALL = 64
 """Payloads of at most this number of bytes are compared directly; of larger ones, first a sample is compared, then a digest."""
@@ -67,6 +66,3 @@ def _share(graph: Graph, values: list[Value], context: Context) -> int:
         context.record("ConstantSharing", value.name, 0, 0)
         changes += 1
     return changes
-
-
-PASSES = (FunctionPass("ConstantSharing", share_constants),)

@@ -7,14 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import INT32_MAX, ints
+from ortconv.ir.operands import ints
+from ortconv.ir.slices import AxisSlice, axis_slices
+from ortconv.ir.types import INT32_MAX, Dim, DType
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.shapes import AxisSlice, Element, axis_slices
 
-BLOCKS: tuple[tuple[Element, Element], ...] = ((0, 0), (0, 1), (1, 0), (1, 1))
+BLOCKS: tuple[tuple[int, int], ...] = ((0, 0), (0, 1), (1, 0), (1, 1))
 """(row, column) where each block of SpaceToDepth's output channels starts, in its order."""
 
 
@@ -22,10 +21,10 @@ class StridedSlice(NamedTuple):
     """Every other row and column of x, beginning with the given ones."""
 
     x: Value
-    start: tuple[Element, Element]
+    start: tuple[int, int]
 
 
-def _slices(node: Node) -> dict[int, Element] | None:
+def _slices(node: Node) -> dict[int, int] | None:
     """The start index by axis of a Slice that selects every other element to the end; None for any other node."""
     x, parts = node.inputs[0], axis_slices(node, ints)
     if x is None or parts is None or not all(_is_every_other(part, x.dim(part.axis)) for part in parts):
@@ -34,14 +33,14 @@ def _slices(node: Node) -> dict[int, Element] | None:
     return found if len(found) == len(parts) else None
 
 
-def _is_every_other(part: AxisSlice, size: Dim) -> bool:
+def _is_every_other(part: AxisSlice[int], size: Dim) -> bool:
     last = size if isinstance(size, int) else INT32_MAX
     return part.step == 2 and part.start in (0, 1) and isinstance(part.end, int) and part.end >= last
 
 
 def _branch(node: Node, depth: int) -> StridedSlice | None:
     """The combined slice of `depth` consecutive Slices, of which `node` is the last, if it is one of the four phases; else None."""
-    starts: dict[int, Element] = {}
+    starts: dict[int, int] = {}
     x: Value | None = node.out
     for _ in range(depth):
         if x is None or x.producer is None:
@@ -84,6 +83,3 @@ def fuse_space_to_depth(m: Match) -> Replacement:
         return None
     indices = np.arange(4 * channels, dtype=np.int64).reshape(4, channels)[order].reshape(-1)
     return New("Gather", [blocks, indices], {"axis": 1})
-
-
-PASSES = passes(fuse_space_to_depth)

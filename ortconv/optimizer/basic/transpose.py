@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.operands import ints, only_reader, own_producer
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Shape
 from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, carries, push
-from ortconv.optimizer.conditions import ints, only_reader, own_producer, same_dim, with_open, with_shape
-from ortconv.optimizer.engine import Context, constant
-from ortconv.optimizer.insertion import insert, insert_node
-from ortconv.optimizer.passes import FunctionPass
-from ortconv.optimizer.permutation import Perm, compose, identity, inverse, permuted, transpose_perm
+from ortconv.optimizer.conditions import same_dim, with_open, with_shape
+from ortconv.optimizer.engine import Context, constant, insert_node
+from ortconv.optimizer.insertion import insert
+from ortconv.optimizer.permutation import Perm, compose, identity, inverse, permuted_type, transpose_perm
 
 NAME = "TransposeOptimizer"
 MAX_SWEEPS = 8
@@ -185,7 +185,7 @@ class _Sweep:
         before = len(self.graph)
         inputs = self.moved_inputs(node, found, inverse(perm))
         types = [
-            None if v is None else v.type if p is None else permuted(v.type, inverse(p))
+            None if v is None else v.type if p is None else permuted_type(v.type, inverse(p))
             for v, p in zip(node.outputs, found.perms, strict=True)
         ]
         names = [None if v is None else self.graph.fresh(v.name) for v in node.outputs]
@@ -288,7 +288,7 @@ class _Sweep:
         if found is None:
             return None
         inputs = [self.transposed_constant(data, perm, node), *dq.inputs[1:]]
-        return insert(dq.op, inputs, permuted(value.type, perm), node, found.attrs, domain=dq.domain)
+        return insert(dq.op, inputs, permuted_type(value.type, perm), node, found.attrs, domain=dq.domain)
 
     def existing(self, value: Value, node: Node, fits: Callable[[Node], bool]) -> Value | None:
         """The output of a reader of this value that fits and has the provider of the node, unless the value has many readers."""
@@ -400,7 +400,4 @@ def _without_copies(target: tuple[int, ...] | None, shape: Shape | None, reshape
 def add_transpose(value: Value, perm: Perm, before: Node) -> Value:
     """Transpose<perm> of a value, inserted before a node."""
     name = before.parent.fresh(f"{value.name}/Transpose")
-    return insert("Transpose", [value], permuted(value.type, perm), before, {"perm": Ints(perm)}, name=name)
-
-
-PASSES = (FunctionPass(NAME, optimize_transposes, once=True, operators=(("", "Transpose"),)),)
+    return insert("Transpose", [value], permuted_type(value.type, perm), before, {"perm": Ints(perm)}, name=name)

@@ -16,11 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Ints, Node, Value
+from ortconv.ir.operands import axes_of, ints
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, Shape
-from ortconv.optimizer.conditions import axes_of, ints, same_dim, with_open
+from ortconv.optimizer.conditions import same_dim, with_open
 from ortconv.optimizer.permutation import Perm, identity, inverse
 from ortconv.optimizer.quantizers import QUANTIZERS
 

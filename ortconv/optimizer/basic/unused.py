@@ -5,7 +5,6 @@ from __future__ import annotations
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.operators import MICROSOFT
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.passes import FunctionPass
 
 REMOVABLE_DOMAINS = frozenset({"", "ai.onnx.ml", MICROSOFT})
 
@@ -30,6 +29,3 @@ def remove_unused(graph: Graph, context: Context) -> int:
 
 def _is_pure(node: Node) -> bool:
     return node.domain in REMOVABLE_DOMAINS and all(_is_pure(inner) for sub in node.subgraphs for inner in sub)
-
-
-PASSES = (FunctionPass("UnusedNodeElimination", remove_unused),)

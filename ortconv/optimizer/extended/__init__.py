@@ -3,64 +3,62 @@
 from __future__ import annotations
 
 from ortconv.ir.operators import MICROSOFT
-from ortconv.optimizer.basic import sharing
-from ortconv.optimizer.extended import (
-    affine,
-    attention,
-    einsum,
-    fill,
-    fuse_conv,
-    fuse_gemm,
-    fuse_matmul,
-    gemm_rows,
-    norm_scale,
-    qdq,
-    recurrent,
+from ortconv.optimizer.basic import SHARING
+from ortconv.optimizer.extended import attention, qdq, recurrent
+from ortconv.optimizer.passes import Pass
+
+RESIZES = Pass(
+    "ChannelsLastResize",
+    "extended.channels_last_resize:resize_channels_last",
+    "Resize",
+    "Upsample",
+    also=(("", "Transpose"),),
+    once=True,
 )
-from ortconv.optimizer.passes import FunctionPass, LaterPass, RulePass, later_function
+GELUS = ("Gelu", (MICROSOFT, "Gelu"))
 
-_RESIZES = f"{__name__}.channels_last_resize"
-RESIZES = later_function(_RESIZES, "ChannelsLastResize", "Resize", "Upsample", also=(("", "Transpose"),), once=True)
-
-PASSES: tuple[FunctionPass | RulePass, ...] = (
+PASSES = (
     *qdq.PASSES,
-    later_function(f"{__name__}.cubic_resize", "CubicOperatorSet", "Resize"),
-    LaterPass(f"{__name__}.cubic_resize", "CubicUpsampling", "Resize"),
+    Pass("CubicOperatorSet", "extended.cubic_resize:raise_operator_set", "Resize"),
+    Pass("CubicUpsampling", "extended.cubic_resize:upsample_with_antialias", "Resize"),
     RESIZES,
     *recurrent.PASSES,
-    *fill.PASSES,
-    *fuse_gemm.PASSES,
-    LaterPass(f"{__name__}.distribution", "SoftmaxExpectationFusion", "Softmax"),
-    *gemm_rows.PASSES,
-    *fuse_conv.PASSES,
-    LaterPass(f"{__name__}.gelu", "GeluFusion", "Erf"),
-    LaterPass(f"{__name__}.gelu", "FastGeluFusion", "Tanh"),
-    LaterPass(f"{__name__}.gelu", "QuickGeluFusion", "Sigmoid"),
-    LaterPass(f"{__name__}.gelu", "BiasGeluFusion", "Gelu", "FastGelu", domains=("", MICROSOFT)),
-    LaterPass(f"{__name__}.pointwise", "PointwiseConvFusion", "Transpose"),
-    LaterPass(f"{__name__}.layer_norm", "LayerNormFusion", "ReduceMean", "LayerNormalization"),
-    LaterPass(f"{__name__}.layer_norm", "ChannelNormFusion", "ReduceMean", "LayerNormalization"),
-    LaterPass(f"{__name__}.layer_norm", "SimplifiedLayerNormFusion", "ReduceMean"),
-    LaterPass(f"{__name__}.layer_norm", "UnscaledNormFusion", "ReduceMean"),
-    *norm_scale.PASSES,
-    LaterPass(f"{__name__}.matrix_transpose", "MatrixTransposeFusion", "Transpose"),
-    *einsum.PASSES,
+    Pass("FillElimination", "extended.fill:eliminate_filled_operand"),
+    Pass("GemmActivationFusion", "extended.fuse_gemm:fuse_gemm_activation"),
+    Pass("SoftmaxExpectationFusion", "extended.distribution:move_to_last_axis", "Softmax"),
+    Pass("GemmRowsFusion", "extended.gemm_rows:fuse_rows"),
+    Pass("HardSwishFusion", "extended.fuse_conv:fuse_hard_sigmoid"),
+    Pass("PReluFusion", "extended.fuse_conv:replace_prelu"),
+    Pass("ConvActivationFusion", "extended.fuse_conv:ACTIVATIONS"),
+    Pass("GeluFusion", "extended.gelu:fuse_gelu", "Erf"),
+    Pass("FastGeluFusion", "extended.gelu:fuse_fast_gelu", "Tanh"),
+    Pass("QuickGeluFusion", "extended.gelu:fuse_quick_gelu", "Sigmoid"),
+    Pass("BiasGeluFusion", "extended.gelu:fuse_bias_gelu", *GELUS, (MICROSOFT, "FastGelu")),
+    Pass("PointwiseConvFusion", "extended.pointwise:RULES", "Transpose"),
+    Pass("LayerNormFusion", "extended.layer_norm:LAYER_NORM", "ReduceMean", "LayerNormalization"),
+    Pass("ChannelNormFusion", "extended.layer_norm:CHANNEL_NORM", "ReduceMean", "LayerNormalization"),
+    Pass("SimplifiedLayerNormFusion", "extended.layer_norm:fuse_root_mean_square", "ReduceMean"),
+    Pass("UnscaledNormFusion", "extended.layer_norm:UNSCALED", "ReduceMean"),
+    Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
+    Pass("MatrixTransposeFusion", "extended.matrix_transpose:RULES", "Transpose"),
+    Pass("EinsumFusion", "extended.einsum:RULES"),
     *attention.PASSES,
-    later_function(f"{__name__}.split", "GatherSliceToSplitFusion", "Gather", "Slice"),
-    LaterPass(f"{__name__}.split", "GatherToSliceFusion", "Gather"),
-    *fuse_matmul.PASSES,
-    LaterPass(f"{__name__}.split_transpose", "TransposeSplit", "Transpose"),
-    *affine.PASSES,
-    *sharing.PASSES,
+    Pass("GatherSliceToSplitFusion", "extended.split:fuse", "Gather", "Slice"),
+    Pass("GatherToSliceFusion", "extended.split:fuse_range", "Gather"),
+    Pass("MatmulTransposeFusion", "extended.fuse_matmul:TRANSPOSED"),
+    Pass("MatMulScaleFusion", "extended.fuse_matmul:SCALED"),
+    Pass("TransposeSplit", "extended.split_transpose:split_transpose", "Transpose"),
+    Pass("ScaleShiftFusion", "extended.affine:fuse_scale_shift"),
+    SHARING,
 )
 
 # SkipLayerNormalization takes two to six times as long as Add and LayerNormalization in ONNX Runtime 1.31.
-OPT_IN: tuple[FunctionPass | RulePass, ...] = (
+OPT_IN = (
     *qdq.OPT_IN,
-    *norm_scale.OPT_IN,
-    later_function(f"{__name__}.skip_layer_norm", "SkipLayerNormFusion", "LayerNormalization"),
-    LaterPass(f"{__name__}.approximate", "GeluApproximation", "Gelu", "BiasGelu", domains=("", MICROSOFT)),
-    LaterPass(f"{__name__}.approximate", "MatMulNBitsAccuracyLevel4", "MatMulNBits", domains=(MICROSOFT,)),
+    Pass("RoundedNormFusion", "extended.norm_scale:fuse_rounded_affine"),
+    Pass("SkipLayerNormFusion", "extended.skip_layer_norm:fuse", "LayerNormalization"),
+    Pass("GeluApproximation", "extended.approximate:approximate_gelu", *GELUS, (MICROSOFT, "BiasGelu")),
+    Pass("MatMulNBitsAccuracyLevel4", "extended.approximate:lower_accuracy", (MICROSOFT, "MatMulNBits")),
 )
 """Passes that run only on request: they make the graph smaller but not faster, or they change the numbers."""
 

@@ -9,7 +9,6 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.basic.fold_conv import arithmetic
 from ortconv.optimizer.conditions import channels_of, rounded
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 _SCALED = P("Mul", "x", C("k"), commutative=True, name="scaling")
@@ -36,6 +35,3 @@ def fuse_scale_shift(m: Match) -> Replacement:
     # The kernel adds shift - mean * scale, so a shift of -0.0 stays -0.0.
     mean: Array = np.copysign(np.zeros_like(scale), scale)
     return New("BatchNormalization", [x, scale, shift, mean, np.ones_like(scale)], {"epsilon": 0.0})
-
-
-PASSES = passes(fuse_scale_shift)

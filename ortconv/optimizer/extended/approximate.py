@@ -5,7 +5,6 @@ from __future__ import annotations
 from ortconv.ir.operators import INT8, MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 
@@ -39,6 +38,3 @@ def lower_accuracy(m: Match) -> Replacement:
     Opt-in: rounds activations to 8 bits, which changes results by more than rounding.
     """
     return New("MatMulNBits", m.root.inputs, {**m.root.attrs, "accuracy_level": INT8}, domain=MICROSOFT, like=m.root)
-
-
-PASSES = passes(approximate_gelu, lower_accuracy)

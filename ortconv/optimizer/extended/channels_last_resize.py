@@ -13,17 +13,18 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Value
 from ortconv.ir.kernels import CUBIC_LAST, first_release_of_form
-from ortconv.ir.schema import attribute, since_version
+from ortconv.ir.operands import constant_of
+from ortconv.ir.resize import Resizing, has_sizes, resizing
+from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import optimize_transposes
 from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Push
-from ortconv.optimizer.conditions import constant_of, same_dim, stated_scales
+from ortconv.optimizer.conditions import same_dim
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.cubic_resize import enlarges
-from ortconv.optimizer.passes import FunctionPass
-from ortconv.optimizer.permutation import Perm, inverse, to_first
-from ortconv.optimizer.shapes import dim_of, elements
+from ortconv.optimizer.permutation import Perm, channels_to_first, inverse
+from ortconv.optimizer.shapes import Element, dim_of, elements
 
 NAME = "ChannelsLastResize"
 OPERATORS = (("", "Resize"), ("", "Upsample"))
@@ -56,7 +57,7 @@ channels, each with a multiple of this number of pixels: then accesses compete f
 """
 
 
-def channels_last(graph: Graph, context: Context) -> int:
+def resize_channels_last(graph: Graph, context: Context) -> int:
     """Transpose(Resize(Transpose(x)))  ->  Resize(x) with channels last; also Upsample, and with other nodes in between
 
     The time after over that before, in onnxruntime 1.32 on one thread, for float images of 32 x 32 pixels that double:
@@ -83,89 +84,76 @@ def channels_last(graph: Graph, context: Context) -> int:
 
 
 def _resize(context: Context, node: Node, slot: int, perm: Perm) -> Push | None:
-    first, x = to_first(len(perm)), node.inputs[0]
+    first, x, does = channels_to_first(len(perm)), node.inputs[0], resizing(node, elements)
     if x is None or perm not in (first, inverse(first)):
         return None
-    axis = _channels(node, x, perm)
-    if axis is None or not _has_both_layouts(node, len(perm), context):
+    axis = _channels(node, does, x, perm)
+    if axis is None or not _has_both_layouts(does, node.out, context):
         return None
-    if _kind(node, len(perm)) == "cubic" and not enlarges(node, x):
+    if does.mode == "cubic" and not does.antialias and not enlarges(node, x):
         return None
-    return _moved(node, perm) if _gains(node, x, axis) is (axis == 1) else None
+    return _moved(node, perm) if _gains(does, x, node.out, axis) is (axis == 1) else None
 
 
 # ---------------------------------------------------------------------- which
 
 
-def _channels(node: Node, x: Value, perm: Perm) -> int | None:
+def _channels(node: Node, does: Resizing[Element], x: Value, perm: Perm) -> int | None:
     """The axis of the channels of a Resize behind Transpose<perm>; None if it is unknown, or may be interpolated."""
     rank = len(perm)
     if rank == 3:
-        kept = [axis for axis in (1, 2) if _is_kept(node, x, axis)]
-        return kept[0] if len(kept) == 1 and _is_kept(node, x, 0) else None
-    axis = 1 if perm == to_first(rank) else rank - 1
-    known = attribute(node, "mode") == "nearest" or (_is_kept(node, x, axis) and _is_kept(node, x, 0))
+        kept = [axis for axis in (1, 2) if _is_kept(node, does, x, axis)]
+        return kept[0] if len(kept) == 1 and _is_kept(node, does, x, 0) else None
+    axis = 1 if perm == channels_to_first(rank) else rank - 1
+    known = does.mode == "nearest" or (_is_kept(node, does, x, axis) and _is_kept(node, does, x, 0))
     return axis if known else None
 
 
-def _is_kept(node: Node, x: Value, axis: int) -> bool:
+def _is_kept(node: Node, does: Resizing[Element], x: Value, axis: int) -> bool:
     """True if a Resize is known to leave an axis as it is."""
-    axes = [a % (x.rank or 1) for a in node.attr("axes", Ints())]
-    if axes and axis not in axes:
-        return True
-    scales = stated_scales(node)
-    if scales is not None and not axes:
-        return axis < len(scales) and scales[axis] == 1
-    sizes = elements(node.input(3)) if _is_modern(node) and not axes else None
-    stated = sizes is not None and axis < len(sizes) and sizes[axis] == dim_of(x, axis)
-    return stated or same_dim(x.dim(axis), node.out.dim(axis))
+    stated = does.keeps(axis, dim_of(x, axis))
+    return stated or (does.scales is None and same_dim(x.dim(axis), node.out.dim(axis)))
 
 
-def _is_modern(node: Node) -> bool:
-    """True for a Resize with a region and coordinates."""
-    return node.op == "Resize" and since_version(node) >= 11
-
-
-def _kind(node: Node, rank: int) -> str:
+def _kind(does: Resizing[Element], rank: int) -> str:
     """The kernel that computes a Resize."""
-    if attribute(node, "mode") == "nearest":
+    if does.mode == "nearest":
         return "volume" if rank > 4 else "nearest"
-    if node.attr("antialias", 0):
-        return "antialias"
-    return "cubic" if attribute(node, "mode") == "cubic" else "linear"
+    return "antialias" if does.antialias else does.mode
 
 
-def _has_both_layouts(node: Node, rank: int, context: Context) -> bool:
+def _has_both_layouts(does: Resizing[Element], out: Value, context: Context) -> bool:
     """True if a Resize has the same result in both layouts, in the release that must run it and in all later ones."""
-    kind, crops = _kind(node, rank), attribute(node, "coordinate_transformation_mode") == "tf_crop_and_resize"
+    rank = out.rank or 0
+    kind, crops = _kind(does, rank), does.coordinates == "tf_crop_and_resize"
     if rank not in RANKS[kind] or kind in ("nearest", "volume"):
         return rank in RANKS[kind]
-    if node.out.dtype is not DType.FLOAT or (crops and kind != "linear"):
+    if out.dtype is not DType.FLOAT or (crops and kind != "linear"):
         return False
-    return kind != "cubic" or context.release is None or first_release_of_form(CUBIC_LAST) <= context.release
+    release = context.settings.release
+    return kind != "cubic" or release is None or first_release_of_form(CUBIC_LAST) <= release
 
 
-def _gains(node: Node, x: Value, axis: int) -> bool | None:
+def _gains(does: Resizing[Element], x: Value, out: Value, axis: int) -> bool | None:
     """True if a Resize is faster with channels last than with channels first between two Transposes; None if it is unknown."""
-    kind, channels, pixels = _kind(node, x.rank or 0), x.dim(axis), _pixels(node.out, axis)
+    kind, channels, pixels = _kind(does, x.rank or 0), x.dim(axis), _pixels(out, axis)
     if not isinstance(channels, int):
         return None
-    if kind == "nearest" and _doubles(node, x, axis):
+    if kind == "nearest" and _doubles(does, x, out, axis):
         slow = _pixels(x, axis) % SLOW_TO_TRANSPOSE == 0
-        return pixels <= FEW_DOUBLED or (node.out.dtype is DType.FLOAT and channels >= DOUBLED and slow)
+        return pixels <= FEW_DOUBLED or (out.dtype is DType.FLOAT and channels >= DOUBLED and slow)
     if pixels <= FEW_PIXELS:
         return True
-    ratio = _shrinkage(node, x, axis)
+    ratio = _shrinkage(does, x, out, axis)
     fewest = FEWEST_CHANNELS[kind][(ratio >= 1) + (ratio >= SHRUNK)]
-    return channels >= fewest and (kind != "nearest" or ratio >= 1 or (channels, node.out.dtype) != QUADS)
+    return channels >= fewest and (kind != "nearest" or ratio >= 1 or (channels, out.dtype) != QUADS)
 
 
-def _shrinkage(node: Node, x: Value, axis: int) -> float:
+def _shrinkage(does: Resizing[Element], x: Value, out: Value, axis: int) -> float:
     """How many pixels become one. Images of unknown size count as large if the result has a fixed size, and as small if not."""
-    scales = stated_scales(node)
-    if scales is not None and all(s > 0 for s in scales):
-        return 1 / math.prod(scales)
-    before, after = _pixels(x, axis), _pixels(node.out, axis)
+    if does.scales is not None and all(s > 0 for s in does.scales.values()):
+        return 1 / math.prod(does.scales.values())
+    before, after = _pixels(x, axis), _pixels(out, axis)
     return 0 if math.isinf(after) else before / max(after, 1)
 
 
@@ -175,18 +163,13 @@ def _pixels(image: Value, axis: int) -> float:
     return math.prod(d if isinstance(d, int) else math.inf for d in dims)
 
 
-def _doubles(node: Node, x: Value, axis: int) -> bool:
+def _doubles(does: Resizing[Element], x: Value, out: Value, axis: int) -> bool:
     """True for a Resize that repeats every pixel twice in both directions."""
-    if x.rank != 4 or node.attr("antialias", 0):
+    if x.rank != 4 or does.antialias or (does.coordinates, does.rounding) != ("asymmetric", "floor"):
         return False
-    if _is_modern(node) and (
-        attribute(node, "coordinate_transformation_mode") != "asymmetric" or attribute(node, "nearest_mode") != "floor"
-    ):
-        return False
-    scales = stated_scales(node)
-    if scales is not None and "axes" not in node.attrs:
-        return all(s == 2 for i, s in enumerate(scales) if i not in (0, axis))
-    before, after = x.shape or (), node.out.shape or ()
+    if does.scales is not None:
+        return all(does.scales.get(i, 1) == 2 for i in range(x.rank) if i not in (0, axis))
+    before, after = x.shape or (), out.shape or ()
     pairs = [pair for i, pair in enumerate(zip(before, after)) if i not in (0, axis)]
     return all(isinstance(a, int) and isinstance(b, int) and b == 2 * a for a, b in pairs)
 
@@ -225,11 +208,8 @@ def _vectors(node: Node, order: Perm) -> Mapping[int, Array]:
     if "scales" in node.attrs:
         return {}
     places = np.array(order, np.int64)
-    if not _is_modern(node):
+    if not has_sizes(node):
         return {1: places}
     crops = attribute(node, "coordinate_transformation_mode") == "tf_crop_and_resize"
     region = {1: np.concatenate((places, places + len(order)))} if crops else {}
     return {**region, 2: places, 3: places}
-
-
-PASSES = (FunctionPass(NAME, channels_last, once=True, operators=OPERATORS, also=(("", "Transpose"),)),)

@@ -11,7 +11,6 @@ from ortconv.ir.schema import attribute, schema, schema_of, since_version
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import same_dim, wide
 from ortconv.optimizer.engine import Context, New, Replacement, rule
-from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import Match, P
 
 WITH_ANTIALIAS = 18
@@ -37,7 +36,7 @@ def raise_operator_set(graph: Graph, context: Context) -> int:
         return 0
     nodes = list(graph.walk())
     cubic = next((node for node in nodes if node.is_op("Resize") and _gains_from_antialias(node)), None)
-    lacks = context.release is not None and newest_opset(context.release) < WITH_ANTIALIAS
+    lacks = context.settings.release is not None and newest_opset(context.settings.release) < WITH_ANTIALIAS
     if cubic is None or lacks or context.exhausted or any(node.ep for node in nodes):
         return 0
     if not all(map(_is_same_with_antialias, nodes)):
@@ -93,9 +92,3 @@ def enlarges(node: Node, x: Value) -> bool:
     return attribute(node, "keep_aspect_ratio_policy") in (None, "stretch") and all(
         same_dim(a, b) or (isinstance(a, int) and isinstance(b, int) and a <= b) for a, b in dims
     )
-
-
-PASSES = (
-    FunctionPass("CubicOperatorSet", raise_operator_set, operators=(("", "Resize"),)),
-    RulePass("CubicUpsampling", upsample_with_antialias),
-)

@@ -6,12 +6,13 @@ ONNX Runtime's Softmax transposes its input and output itself unless it operates
 from __future__ import annotations
 
 from ortconv.ir.graph import Ints, Node
+from ortconv.ir.operands import ints
 from ortconv.ir.schema import since_version
+from ortconv.ir.shape_rules import spatial_pads
 from ortconv.ir.types import Dim, TensorType
-from ortconv.optimizer.conditions import ints, spatial_pads, with_shape
+from ortconv.optimizer.conditions import with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
 
@@ -54,6 +55,3 @@ def move_to_last_axis(m: Match) -> Replacement:
     weights = m.tensor("w").numpy().reshape(-1, 1)
     mean = New("MatMul", [share, weights], {}, like=m.node("conv"), types=typed(n, rows, columns, 1))
     return New("Reshape", [mean, m.shape], like=m.root)
-
-
-PASSES = passes(move_to_last_axis)

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.operands import ints
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, Shape
-from ortconv.optimizer.conditions import ints, same_dim, with_shape
+from ortconv.optimizer.conditions import same_dim, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P, with_factor
 
 
@@ -150,4 +150,4 @@ def compute_before_split(m: Match) -> Replacement:
     return New("Reshape", [inner, m.shape], like=reshape)
 
 
-PASSES = passes(multiply_by_weights, multiply_stacks, compute_before_split)
+RULES = multiply_by_weights + multiply_stacks + compute_before_split

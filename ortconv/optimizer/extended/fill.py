@@ -10,7 +10,6 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
 from ortconv.optimizer.basic.eliminate import NEUTRAL
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 
@@ -42,6 +41,3 @@ def _number(fill: Node) -> Array:
     """The number that ConstantOfShape repeats, as a scalar."""
     value = fill.attrs.get("value")
     return value.numpy().reshape(()) if isinstance(value, Tensor) else np.array(0, np.float32)
-
-
-PASSES = passes(eliminate_filled_operand)

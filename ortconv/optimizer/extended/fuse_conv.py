@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Floats, Node, Value
+from ortconv.ir.operands import clip_bounds, scalar
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import broadcasts_into, clip_bounds, clip_range, exactly, scalar
+from ortconv.optimizer.conditions import broadcasts_into, exactly
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 LARGEST_FLOAT = 3.4028234663852886e38
@@ -31,7 +31,7 @@ ACTIVATION_PARAMETERS = {
 def activation_attributes(node: Node) -> dict[str, Attribute] | None:
     """The attributes with which FusedConv applies this activation; None if it does not support it."""
     if node.op == "Clip":
-        bounds = clip_range(node, LARGEST_FLOAT)
+        bounds = clip_bounds(node, LARGEST_FLOAT)
         return None if any(map(math.isnan, bounds)) else {"activation": "Clip", "activation_params": Floats(bounds)}
     names = ACTIVATION_PARAMETERS.get(node.op)
     if names is None or len(node.inputs) != 1:
@@ -130,4 +130,4 @@ def replace_prelu(m: Match) -> Replacement:
     return New("LeakyRelu", [m.x], {"alpha": float(slopes.flat[0])}, like=m.root)
 
 
-PASSES = passes(fuse_hard_sigmoid, replace_prelu, fuse_conv_activation, fuse_conv_hard_swish)
+ACTIVATIONS = fuse_conv_activation + fuse_conv_hard_swish

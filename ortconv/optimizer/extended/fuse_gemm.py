@@ -6,7 +6,6 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 ACTIVATION_PARAMETERS = {
@@ -37,6 +36,3 @@ def fuse_gemm_activation(m: Match) -> Replacement:
     for name in ACTIVATION_PARAMETERS[m.root.op]:
         attrs[f"activation_{name}"] = float(attribute(m.root, name))
     return New("FusedGemm", gemm.inputs, attrs, domain=MICROSOFT, like=gemm)
-
-
-PASSES = passes(fuse_gemm_activation)

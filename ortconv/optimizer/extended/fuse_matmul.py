@@ -13,7 +13,6 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import keeps_rank, numbers, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import Perm, compose, transpose_perm
 
@@ -162,4 +161,5 @@ def _fused(m: Match, operands: tuple[NewInput, NewInput], attrs: dict[str, Attri
     return New("FusedMatMul", operands, attrs, domain=MICROSOFT, like=m.node("matmul"))
 
 
-PASSES = passes(fuse_transpose, fuse_transpose_before_reshape, fuse_scaled_operand, fuse_scaled_product)
+TRANSPOSED = fuse_transpose + fuse_transpose_before_reshape
+SCALED = fuse_scaled_operand + fuse_scaled_product

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import producer_of, scalar
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
-from ortconv.optimizer.conditions import exactly, keeps_rank, producer_of, scalar
+from ortconv.optimizer.conditions import exactly, keeps_rank
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 SLOPE = math.sqrt(2 / math.pi)
@@ -143,6 +143,3 @@ def fuse_bias_gelu(m: Match) -> Replacement:
         return None
     by_tanh = m.root.op == "FastGelu" or m.root.attr("approximate", "none") == "tanh"
     return New("FastGelu" if by_tanh else "BiasGelu", [x, bias], domain=MICROSOFT)
-
-
-PASSES = passes(fuse_gelu, fuse_fast_gelu, fuse_quick_gelu, fuse_bias_gelu)

@@ -9,7 +9,6 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import is_plain_gemm, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import dim_of, refined, target
 
@@ -51,6 +50,3 @@ def _restores(m: Match, x: Value, width: int) -> bool:
     dims = refined(wanted, m.root.out)
     leading = all(w == -1 or dim_of(x, i) in (w, d) for i, (w, d) in enumerate(zip(wanted[:-1], dims)))
     return leading and (wanted[-1] in (-1, width) or dims[-1] == width)
-
-
-PASSES = passes(fuse_rows)

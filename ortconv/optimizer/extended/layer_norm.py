@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Ints
+from ortconv.ir.operands import axes_of
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
-from ortconv.optimizer.conditions import axes_of, channels_of, exactly, keeps_rank, per_channel, same_dim
+from ortconv.optimizer.conditions import channels_of, exactly, keeps_rank, per_channel, same_dim
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.permutation import permuted, to_first, to_last, transpose_perm
+from ortconv.optimizer.permutation import channels_to_first, channels_to_last, permuted_type, transpose_perm
 
 
 @rule("LayerNormFusion", *(r.pattern for r in basic.fuse_layer_norm))
@@ -39,11 +39,11 @@ def fuse_channel_norm(m: Match) -> Replacement:
     scale, epsilon = per_channel(m.scale, rank, channels), basic.epsilon_of(m, DType.FLOAT)
     if scale is None or epsilon is None or not keeps_rank(x, *m.values("two", "epsilon")):
         return None
-    last = to_last(rank)
-    moved = (permuted(x.type, last),)
+    last = channels_to_last(rank)
+    moved = (permuted_type(x.type, last),)
     t = New("Transpose", [x], {"perm": Ints(last)}, types=moved)
     norm = New("LayerNormalization", [t, scale.astype(np.float32)], {"axis": -1, "epsilon": epsilon}, types=moved)
-    return New("Transpose", [norm], {"perm": Ints(to_first(rank))})
+    return New("Transpose", [norm], {"perm": Ints(channels_to_first(rank))})
 
 
 _NORM = P("LayerNormalization", "x", "scale", name="norm")
@@ -60,7 +60,7 @@ def fuse_channel_norm_bias(m: Match) -> Replacement:
     if any(v is not None for v in norm.outputs[1:]) or norm.attr("axis", -1) != -1:
         return None
     bias = per_channel(m.bias, rank, channels)
-    if bias is None or m.bias.dtype is not DType.FLOAT or transpose_perm(back) != to_first(rank):
+    if bias is None or m.bias.dtype is not DType.FLOAT or transpose_perm(back) != channels_to_first(rank):
         return None
     biased = New("LayerNormalization", [m.x, m.scale, bias.astype(np.float32)], like=norm, types=(norm.out.type,))
     return New("Transpose", [biased], like=back)
@@ -124,12 +124,6 @@ def fuse_unscaled_root_mean_square(m: Match) -> Replacement:
     return _by_root_mean_square(m, basic.ones((m.x.dim(-1),), DType.FLOAT) if m.x.rank else None)
 
 
-PASSES = passes(
-    fuse_layer_norm,
-    basic.fuse_layer_norm_bias,
-    fuse_channel_norm,
-    fuse_channel_norm_bias,
-    fuse_root_mean_square,
-    fuse_unscaled,
-    fuse_unscaled_root_mean_square,
-)
+LAYER_NORM = fuse_layer_norm + basic.fuse_layer_norm_bias
+CHANNEL_NORM = fuse_channel_norm + fuse_channel_norm_bias
+UNSCALED = fuse_unscaled + fuse_unscaled_root_mean_square

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ortconv.ir.graph import Ints, Node
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.split_transpose import merge_transposes
-from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import Element, dim_of, refined, target
@@ -40,4 +39,4 @@ def _makes(reshape: Node, wanted: tuple[Element, ...]) -> bool:
     )
 
 
-PASSES = (RulePass("MatrixTransposeFusion", fuse_matrix_transpose, merge_transposes),)
+RULES = fuse_matrix_transpose + merge_transposes

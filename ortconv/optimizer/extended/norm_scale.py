@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from ortconv.ir.graph import Value
+from ortconv.ir.operands import constant_of
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import constant_of, equal_shapes, is_filled_with, without_absent
+from ortconv.optimizer.conditions import equal_shapes, is_filled_with, without_absent
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -83,8 +83,3 @@ def _constant(value: Value) -> Array | None:
 def _normalized(m: Match, *operands: Value | Array) -> New:
     norm = m.node("norm")
     return New(norm.op, [m.x, *operands], like=norm)
-
-
-PASSES = passes(fuse_affine)
-OPT_IN = (ROUNDED,) = passes(fuse_rounded_affine)
-"""Runs only on request, as it changes the numbers by a rounding."""

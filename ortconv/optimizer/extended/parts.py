@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ortconv.ir.graph import Value
-from ortconv.optimizer.conditions import axes_of, ints, producer_of
-from ortconv.optimizer.shapes import axis_slices
+from ortconv.ir.operands import axes_of, ints, producer_of
+from ortconv.ir.slices import axis_slices
 
 
 class AxisRange(NamedTuple):

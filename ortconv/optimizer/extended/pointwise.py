@@ -11,9 +11,8 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.split_transpose import merge_transposes
-from ortconv.optimizer.passes import RulePass
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
-from ortconv.optimizer.permutation import to_first, to_last, transpose_perm
+from ortconv.optimizer.permutation import channels_to_first, channels_to_last, transpose_perm
 
 FEWEST_POINTS = 64
 """With fewer points, the product is as fast as the Conv."""
@@ -50,7 +49,7 @@ def turn_wide_product(m: Match) -> Replacement:
     """
     x, shape = m.x, m.x.shape or ()
     sizes = _sizes(m, len(shape), shape[1:-1])
-    if sizes is None or transpose_perm(m.root) != to_first(len(shape)):
+    if sizes is None or transpose_perm(m.root) != channels_to_first(len(shape)):
         return None
     inner, outer = sizes
     if outer < WIDER * inner and max(sizes) >= NARROW:
@@ -71,10 +70,10 @@ def turn_narrow_product(m: Match) -> Replacement:
     turn, x, shape = m.node("turn"), m.x, m.x.shape or ()
     rank = len(shape)
     sizes = _sizes(m, rank, shape[2:])
-    if sizes is None or transpose_perm(turn) != to_last(rank):
+    if sizes is None or transpose_perm(turn) != channels_to_last(rank):
         return None
     inner, outer = sizes
-    turned_back = [transpose_perm(reader) for reader in m.root.out.consumers] == [to_first(rank)]
+    turned_back = [transpose_perm(reader) for reader in m.root.out.consumers] == [channels_to_first(rank)]
     if inner < WIDER * outer and max(sizes) >= NARROW and not turned_back:
         return None
     act = m.optional_node("act")
@@ -141,4 +140,4 @@ def _moved(act: Node, x: Value) -> New | None:
     return New(act.op, [x], attrs, domain=act.domain, types=[x.type], like=act)
 
 
-PASSES = (RulePass("PointwiseConvFusion", turn_wide_product, turn_narrow_product, merge_transposes),)
+RULES = turn_wide_product + turn_narrow_product + merge_transposes

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.operands import only_reader
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import equal_shapes, only_reader, without_absent
-from ortconv.optimizer.engine import Context, import_operators
-from ortconv.optimizer.insertion import insert_node
-from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.conditions import equal_shapes, without_absent
+from ortconv.optimizer.engine import Context, insert_node
 from ortconv.optimizer.pattern import C, Match, P, matches
 
 SUM_OUTPUT = 3
@@ -67,7 +66,6 @@ def _is_supported(norm: Node, total: Value) -> bool:
 
 def _replace(m: Match, context: Context) -> None:
     norm, add, graph = m.root, m.node("sum"), m.graph
-    import_operators(graph, MICROSOFT)
     shared = add.out.is_output or len(add.out.consumers) > 1
     outputs: list[str | None] = [graph.fresh(f"{norm.out.name}_out")]
     outputs += [None, None, graph.fresh(f"{add.out.name}_out")] if shared else []
@@ -86,6 +84,3 @@ def _replace(m: Match, context: Context) -> None:
     graph.remove_dead(add)
     name = "SkipLayerNormFusion" if "biased" not in m.bound else "BiasSkipLayerNormFusion"
     context.record(name, label, before - len(graph), 1)
-
-
-PASSES = (FunctionPass("SkipLayerNormFusion", fuse, operators=(("", "LayerNormalization"),)),)

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.operands import axes_of, producer_of, scalar
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import SLICE_BY_INPUTS, axes_of, producer_of, scalar, with_shape
+from ortconv.optimizer.conditions import SLICE_BY_INPUTS, with_shape
 from ortconv.optimizer.engine import Context, New, Replacement, rule
 from ortconv.optimizer.extended.parts import gathered, sliced
 from ortconv.optimizer.insertion import insert, integers, with_list
-from ortconv.optimizer.passes import FunctionPass, RulePass
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import Element, elements
 
@@ -153,9 +153,3 @@ def _as_vector(limit: Value) -> Value | None:
     if squeeze is None or vector is None or vector.rank != 1:
         return None
     return vector if axes_of(squeeze) in ((), (0,), (-1,)) else None
-
-
-PASSES = (
-    FunctionPass("GatherSliceToSplitFusion", fuse, operators=(("", "Gather"), ("", "Slice"))),
-    RulePass("GatherToSliceFusion", fuse_range),
-)

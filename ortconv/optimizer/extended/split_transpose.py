@@ -8,7 +8,6 @@ from ortconv.ir.graph import Ints, Value
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import reshape
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.permutation import Perm, compose, transpose_perm
 
@@ -70,6 +69,3 @@ def merge_transposes(m: Match) -> Replacement:
     if first and second and halves(compose(first, second), m.x) == (first, second):
         return None
     return reshape.merge_transposes[0].build(m)
-
-
-PASSES = passes(split_transpose)

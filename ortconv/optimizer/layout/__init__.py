@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from ortconv.optimizer.extended import RESIZES
-from ortconv.optimizer.layout import conv_add, nchwc
-from ortconv.optimizer.passes import FunctionPass, LaterPass, RulePass, later_function
+from ortconv.optimizer.passes import Pass
 
-PASSES: tuple[FunctionPass | RulePass, ...] = (
-    later_function(f"{__name__}.nhwc", "NhwcTransformer", "QLinearConv"),
-    LaterPass(f"{__name__}.resize", "LinearResizeOfBytes", "Resize"),
+PASSES = (
+    Pass("NhwcTransformer", "layout.nhwc:convert_regions", "QLinearConv"),
+    Pass("LinearResizeOfBytes", "layout.resize:resize_as_float", "Resize"),
     RESIZES,  # again: LinearResizeOfBytes makes Resizes of floats
-    LaterPass(f"{__name__}.prelu", "PReluFusion", "PRelu"),
-    *conv_add.PASSES,
-    *nchwc.PASSES,
+    Pass("PReluFusion", "layout.prelu:RULES", "PRelu"),
+    Pass("ConvAddActivationFusion", "layout.conv_add:RULES"),
+    Pass("NchwcTransformer", "layout.nchwc:block_channels"),
 )

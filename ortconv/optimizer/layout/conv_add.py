@@ -7,7 +7,6 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import activation_attributes, activations, gated, is_float, with_activation
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 
@@ -46,4 +45,4 @@ def fuse_hard_swish(m: Match) -> Replacement:
     return with_activation(conv, {"activation": "HardSwish"}) if m.node("again") is conv else None
 
 
-PASSES = passes(fuse_conv_add, fuse_activation, fuse_hard_swish)
+RULES = fuse_conv_add + fuse_activation + fuse_hard_swish

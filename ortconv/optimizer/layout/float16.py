@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import Replacement, rule
-from ortconv.optimizer.passes import passes
+from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -19,4 +19,4 @@ def fold_cast(m: Match) -> Replacement:
     return m.tensor("x").numpy().astype(DType.FLOAT.numpy)
 
 
-PASSES = passes(fold_cast)
+PASSES = (Pass("FuseFp16InitializerToFp32NodeTransformer", "layout.float16:fold_cast"),)

@@ -12,28 +12,19 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
+from ortconv.ir.operands import constant_of, ints, own_producer
 from ortconv.ir.operators import MICROSOFT, Trait, named
+from ortconv.ir.resize import Resizing, has_sizes, resizing
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.conditions import (
-    array_of,
-    channels_of,
-    constant_of,
-    equal_shapes,
-    optional_ints,
-    own_producer,
-    same_dim,
-    stated_scales,
-    without_absent,
-)
-from ortconv.optimizer.engine import Context, constant, import_operators
+from ortconv.optimizer.conditions import array_of, channels_of, equal_shapes, same_dim, without_absent
+from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
-from ortconv.optimizer.insertion import insert, insert_node
-from ortconv.optimizer.passes import FunctionPass
-from ortconv.optimizer.permutation import to_first, to_last, transpose_perm
+from ortconv.optimizer.insertion import insert
+from ortconv.optimizer.permutation import channels_to_first, channels_to_last, transpose_perm
 
 NAME = "NchwcTransformer"
-TO_LAST, TO_FIRST = to_last(4), to_first(4)
+TO_LAST, TO_FIRST = channels_to_last(4), channels_to_first(4)
 CONV_ATTRIBUTES = (
     "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides", "activation", "activation_params",
 )  # fmt: skip
@@ -84,7 +75,6 @@ class BlockedValues:
 
     def add(self, node: Node, op: str, inputs: Inputs, attrs: Attributes, shape: Shape, domain: str = "") -> Value:
         """Insert a new node before another one, with a name derived from it. Return its output."""
-        import_operators(self.graph, domain)
         name = self.graph.fresh(node.name or op)
         return insert(op, inputs, TensorType(DType.FLOAT, shape), node, attrs, domain=domain, name=name)
 
@@ -310,7 +300,7 @@ def _concat(node: Node, blocks: BlockedValues) -> bool:
 
 def _split(node: Node, blocks: BlockedValues) -> bool:
     x, results = node.inputs[0], node.present_outputs
-    if x not in blocks.of or optional_ints(node.input(1)) is None:
+    if x not in blocks.of or ints(node.input(1), ()) is None:
         return False
     if not _whole_blocks(node, (x, *node.outputs), blocks):
         return False
@@ -327,11 +317,11 @@ def _split(node: Node, blocks: BlockedValues) -> bool:
 def _resize(node: Node, blocks: BlockedValues) -> bool:
     """Resize by whole factors, with nearest or linear interpolation."""
     x = node.inputs[0]
-    mode = _upsampling_mode(node, blocks.graph.opset())
-    factors = None if x not in blocks.of or mode is None else _factors(node, blocks.of[x].shape)
-    if mode is None or factors is None or x is None:
+    does = resizing(node, ints)
+    factors = _factors(does, blocks.of[x].shape, node.out) if x in blocks.of and _is_upsampling(node, does) else None
+    if factors is None or x is None:
         return False
-    attrs: Attributes = {"scales": factors, "mode": mode[0], "coordinate_transformation_mode": mode[1]}
+    attrs: Attributes = {"scales": factors, "mode": does.mode, "coordinate_transformation_mode": does.coordinates}
     blocks.make(node, "Upsample", [blocks.of[x].value], attrs)
     return True
 
@@ -340,24 +330,18 @@ UPSAMPLING = {"nearest": ("asymmetric",), "linear": ("asymmetric", "half_pixel",
 """The coordinate transformations that Upsample supports, by mode."""
 
 
-def _upsampling_mode(node: Node, opset: int) -> tuple[str, str] | None:
-    """The mode and coordinate transformation of a Resize if Upsample supports them; else None."""
-    mode = node.attr("mode", "nearest")
+def _is_upsampling(node: Node, does: Resizing[int]) -> bool:
+    """True for a Resize whose mode and coordinates Upsample supports."""
     if node.attrs.keys() & {"axes", "antialias", "keep_aspect_ratio_policy"} or node.out.rank != 4:
-        return None
-    if opset < 11:
-        return (mode, "asymmetric") if mode == "nearest" else None
-    if mode == "nearest" and node.attr("nearest_mode", "round_prefer_floor") != "floor":
-        return None
-    transformation = node.attr("coordinate_transformation_mode", "half_pixel")
-    return (mode, transformation) if transformation in UPSAMPLING.get(mode, ()) else None
+        return False
+    if does.mode == "nearest" and does.rounding != "floor":
+        return False
+    return does.coordinates in UPSAMPLING.get(does.mode, ()) and (has_sizes(node) or does.mode == "nearest")
 
 
-def _factors(node: Node, source: Shape) -> Ints | None:
+def _factors(does: Resizing[int], source: Shape, result: Value) -> Ints | None:
     """The whole factors by which a Resize multiplies the dimensions, 1 for batch and channels; else None."""
-    factors = stated_scales(node) or []
-    if len(factors) != 4:
-        factors = _ratios(source, node.out.shape or ())
+    factors = list(does.scales.values()) if does.scales else _ratios(source, result.shape or ())
     if factors[:2] != [1, 1] or any(f < 1 or f != int(f) for f in factors):
         return None
     return Ints(map(int, factors))
@@ -393,7 +377,7 @@ def block_channels(graph: Graph, context: Context) -> int:
     Counterpart: NchwcTransformer
     Differs: Split, more elementwise operators and a product with a number per channel stay in blocks; no subgraphs.
     """
-    if context.target_platform != "amd64" or graph.owner is not None:
+    if context.settings.target_platform != "amd64" or graph.owner is not None:
         return 0
     blocks = BlockedValues(graph, context)
     for node in list(graph):
@@ -434,7 +418,3 @@ def _all_to_last(value: Value) -> list[Node]:
     readers = value.consumers
     fit = all(transpose_perm(user) == TO_LAST and user.graph is value.graph for user in readers)
     return readers if fit and not value.is_output else []
-
-
-NCHWC = FunctionPass(NAME, block_channels)
-PASSES = (NCHWC,)

@@ -7,22 +7,20 @@ that all support channels last needs Transposes only at its border.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.operands import ints, producer_of
 from ortconv.ir.operators import MICROSOFT, Trait, named
-from ortconv.ir.tensor import Array
+from ortconv.ir.resize import Resizing, resizing
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes
-from ortconv.optimizer.conditions import numbers, producer_of
-from ortconv.optimizer.engine import Context, constant, import_operators
-from ortconv.optimizer.insertion import insert_node
-from ortconv.optimizer.passes import FunctionPass
-from ortconv.optimizer.permutation import permuted, to_first, to_last, transpose_perm
+from ortconv.optimizer.conditions import numbers
+from ortconv.optimizer.engine import Context, constant, insert_node
+from ortconv.optimizer.permutation import channels_to_first, channels_to_last, permuted_type, transpose_perm
 from ortconv.optimizer.quantizers import BYTES, OPS, QUANTIZERS, is_single
 
 NAME = "NhwcTransformer"
@@ -59,7 +57,7 @@ def _channels_last(node: Node) -> Attributes:
 
 def _last_axis(node: Node) -> Attributes:
     rank = node.out.rank or 0
-    return {**node.attrs, "axis": to_last(rank).index(int(node.attr("axis", 0)) % rank)}
+    return {**node.attrs, "axis": channels_to_last(rank).index(int(node.attr("axis", 0)) % rank)}
 
 
 def _without(*names: str) -> Callable[[Node], Attributes]:
@@ -96,31 +94,32 @@ def _is_kept(node: Node) -> bool:
     """False for a Resize that has other results in channels-last layout, or whose scales or sizes may vary."""
     if node.op != "Resize":
         return True
-    roi = node.input(1)
-    given = [v.constant for slot in (2, 3) if (v := node.input(slot)) is not None and v.static_shape != (0,)]
-    if "axes" in node.attrs or (roi and roi.static_shape != (0,)):
+    roi, does = node.input(1), resizing(node, ints)
+    if "axes" in node.attrs or (roi and roi.static_shape != (0,)) or node.out.rank != 4:
         return False
-    if len(given) != 1 or given[0] is None or given[0].shape != (4,):
+    if does.scales is None and does.sizes is None:
         return False
-    mode = node.attr("mode", "nearest")
-    return mode == "nearest" or (mode == "linear" and _is_exact(node, given[0].numpy()))
+    return does.mode == "nearest" or (does.mode == "linear" and _is_exact(node, does))
 
 
-def _is_exact(node: Node, given: Array) -> bool:
+def _is_exact(node: Node, does: Resizing[int]) -> bool:
     """True for a linear Resize of images; for 8-bit images, only if its weights are exact in the kernel's 10 bits."""
-    scales = given if given.dtype.kind == "f" else _scales(node.inputs[0], given)
-    if scales is None or tuple(scales[:2]) != (1, 1) or node.attr("antialias", 0):
-        return False
-    halves = node.attr("coordinate_transformation_mode", "half_pixel") in HALVES
-    return node.out.dtype is DType.FLOAT or (halves and all(np.frexp(s)[0] == 0.5 and s <= 512 for s in scales[2:]))
+    scales = None if node.inputs[0] is None or does.antialias else _scales(node.inputs[0], does)
+    if scales is None or node.out.dtype is DType.FLOAT:
+        return scales is not None
+    return does.coordinates in HALVES and all(np.frexp(s)[0] == 0.5 and s <= 512 for s in scales)
 
 
-def _scales(x: Value | None, sizes: Array) -> Array | None:
-    """The scales with which x gets these sizes; None if they are unknown, or the batch or the channels change."""
-    before = () if x is None else x.shape or ()
-    if len(numbers(*before[2:])) != 2 or before[:2] != tuple(sizes[:2]):
+def _scales(x: Value, does: Resizing[int]) -> list[float] | None:
+    """The scales of height and width; None if they are unknown, or the batch or the channels change."""
+    if not all(does.keeps(axis, x.dim(axis)) for axis in (0, 1)):
         return None
-    return sizes / np.array(before, np.float64)
+    if does.scales is not None:
+        return [does.scales[axis] for axis in (2, 3)]
+    before, after = numbers(x.dim(2), x.dim(3)), numbers(*(does.sizes or {}).values())[2:]
+    return (
+        [size / length for length, size in zip(before, after, strict=True)] if len(before) == len(after) == 2 else None
+    )
 
 
 def _is_of_channels(node: Node) -> bool:
@@ -135,7 +134,7 @@ def _results(node: Node) -> list[Value]:
     return node.present_outputs if node.op == "Split" else [node.out]
 
 
-def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
+def convert_regions(graph: Graph, context: Context, always: bool = False) -> int:
     """Convert every region that gains from it to channels last; with `always`, all regions with convolutions.
 
     Returns the number of changed nodes.
@@ -152,6 +151,11 @@ def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
             context.record(NAME, chosen[0].label, len(chosen), len(chosen))
             changes += len(chosen)
     return changes + (optimize_transposes(graph, context) if changes else 0)
+
+
+def convert_all_regions(graph: Graph, context: Context) -> int:
+    """Like onnxruntime's own transformer, which converts regions even if they do not gain."""
+    return convert_regions(graph, context, always=True)
 
 
 # ---------------------------------------------------------------------- regions
@@ -253,12 +257,11 @@ def _border(chosen: dict[Node, None]) -> int:
 
 
 def _convert(graph: Graph, chosen: list[Node]) -> None:
-    import_operators(graph, MICROSOFT)
     last: dict[Value, Value] = {}
     for node in chosen:
         form, results = FORMS[node.domain, node.op], _results(node)
         inputs = _inputs(node, form, last)
-        types = [permuted(value.type, to_last(node.out.rank or 0)) for value in results]
+        types = [permuted_type(value.type, channels_to_last(node.out.rank or 0)) for value in results]
         attrs = form.attrs(node)
         made = insert_node(form.op, inputs, len(types), types, node, attrs, domain=form.domain, name=node.name)
         last |= {old: value for old, value in zip(results, made.outputs) if value is not None}
@@ -275,7 +278,7 @@ def _inputs(node: Node, form: NhwcForm, last: dict[Value, Value]) -> list[Value 
         value = inputs[slot]
         assert value is not None
         inputs[slot] = last[value] if value in last else last.setdefault(value, _entering(node, value))
-    perm = list(to_last(node.out.rank or 0))
+    perm = list(channels_to_last(node.out.rank or 0))
     for slot in form.vectors:
         vector = node.input(slot)
         if vector is not None and vector.constant is not None and vector.constant.size == len(perm):
@@ -285,7 +288,7 @@ def _inputs(node: Node, form: NhwcForm, last: dict[Value, Value]) -> list[Value 
 
 def _entering(node: Node, value: Value) -> Value:
     """A value with its channels last, created before a node."""
-    perm = to_last(node.out.rank or 0)
+    perm = channels_to_last(node.out.rank or 0)
     if value.constant is not None:
         array = value.constant.numpy()
         if array.size == 1:
@@ -303,7 +306,7 @@ def _merges(value: Value) -> bool:
 def _source_of_transpose(value: Value) -> Value | None:
     """The input of a Transpose that moved the value's channels to the front; None if there is no such Transpose."""
     node = value.producer
-    return node.inputs[0] if node is not None and transpose_perm(node) == to_first(value.rank or 0) else None
+    return node.inputs[0] if node is not None and transpose_perm(node) == channels_to_first(value.rank or 0) else None
 
 
 def _leave(graph: Graph, node: Node, old: Value, last: Value) -> None:
@@ -316,11 +319,11 @@ def _leave(graph: Graph, node: Node, old: Value, last: Value) -> None:
             else:
                 graph.set_input(user, 0, last)
     if old.is_used:
-        graph.replace(old, add_transpose(last, to_first(last.rank or 0), node))
+        graph.replace(old, add_transpose(last, channels_to_first(last.rank or 0), node))
 
 
 def _puts_last(user: Node) -> bool:
-    return transpose_perm(user) == to_last(user.out.rank or 0) and not user.ep
+    return transpose_perm(user) == channels_to_last(user.out.rank or 0) and not user.ep
 
 
 def _takes_either(user: Node, last: Value) -> bool:
@@ -329,12 +332,3 @@ def _takes_either(user: Node, last: Value) -> bool:
         return _puts_last(user)
     pixels = (last.shape or ())[1:-1]
     return user.is_op("Flatten") and user.attr("axis", 1) == 1 and all(d == 1 for d in pixels) and not user.ep
-
-
-_CONVOLUTIONS = tuple(key for key in FORMS if key[1] == "QLinearConv")
-"""Operators of which a region must contain at least one."""
-
-NHWC = FunctionPass(NAME, channels_last, operators=_CONVOLUTIONS)
-ALWAYS_NHWC = FunctionPass(NAME, partial(channels_last, always=True), operators=_CONVOLUTIONS)
-"""Like onnxruntime's own transformer, which converts regions even if they do not gain."""
-PASSES = (NHWC,)

@@ -10,7 +10,6 @@ from ortconv.optimizer.basic.fold_conv import by_second_axis
 from ortconv.optimizer.conditions import broadcasts_into, per_channel, rounded, wide
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 STEEPEST = 1e6
@@ -74,4 +73,4 @@ def flatten_slopes(m: Match) -> Replacement:
     return New(after.op, inputs, domain=after.domain, like=after)
 
 
-PASSES = passes(flatten_slopes, replace_prelu)
+RULES = flatten_slopes + replace_prelu

@@ -6,6 +6,8 @@ accelerator.
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from ortconv.optimizer.offload import (
     activation,
     arithmetic,
@@ -15,21 +17,25 @@ from ortconv.optimizer.offload import (
     normalization,
     quantization,
     resize,
-    unsigned,
 )
-from ortconv.optimizer.passes import FunctionPass, RulePass
+from ortconv.optimizer.passes import Pass
 
-OPT_IN: tuple[FunctionPass | RulePass, ...] = (
-    *unsigned.PASSES,
-    *activation.PASSES,
-    *arithmetic.PASSES,
-    *matmul.PASSES,
-    *convolution.PASSES,
-    *movement.PASSES,
-    *resize.PASSES,
-    *quantization.PASSES,
-    *normalization.PASSES,
+_RULES = (
+    *activation.RULES,
+    *arithmetic.RULES,
+    *matmul.RULES,
+    *convolution.RULES,
+    *movement.RULES,
+    *resize.RULES,
+    *quantization.RULES,
+    *normalization.RULES,
 )
 
-INEXACT = activation.INEXACT
+OPT_IN = (
+    Pass("SignedToUnsigned", "offload.unsigned:make_unsigned"),
+    *(Pass(name, tuple(rules)) for name, rules in groupby(_RULES, lambda r: r.name)),
+)
+"""One pass for each name of the rules."""
+
+INEXACT = frozenset({"ErfToExp"})
 """Names of the passes that change the numbers by more than rounding."""

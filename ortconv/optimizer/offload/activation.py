@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
+from ortconv.ir.operands import clip_bounds
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
-from ortconv.optimizer.conditions import clip_range
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import SQRT_2_OVER_PI, add, clipped, div, is_float, mul, op, sub, unary
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
@@ -55,7 +54,7 @@ def clip(m: Match) -> Replacement:
     Counterpart: none: CPU kernels support Clip
     Opt-in: two nodes instead of one; useful only if an accelerator supports these bounds in no other way.
     """
-    low, high = clip_range(m.root)
+    low, high = clip_bounds(m.root)
     if not low < math.inf or not high > -math.inf or (low, high) in CLIP_RANGES or not is_float(m.x):
         return None
     if m.graph.opset() < BROADCASTING_MIN and (low not in (0, -math.inf) or high < math.inf):
@@ -214,19 +213,18 @@ def erf_by_exp(m: Match) -> Replacement:
     return mul(sign, sub(1, tail))
 
 
-PASSES = passes(
-    hard_sigmoid,
-    hard_swish,
-    clip,
-    softplus,
-    softsign,
-    mish,
-    swish,
-    selu,
-    celu,
-    elu,
-    gelu_by_tanh,
-    gelu_by_erf,
-    erf_by_exp,
+RULES = (
+    *hard_sigmoid,
+    *hard_swish,
+    *clip,
+    *softplus,
+    *softsign,
+    *mish,
+    *swish,
+    *selu,
+    *celu,
+    *elu,
+    *gelu_by_tanh,
+    *gelu_by_erf,
+    *erf_by_exp,
 )
-INEXACT = frozenset({"ErfToExp"})

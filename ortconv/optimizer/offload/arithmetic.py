@@ -7,12 +7,11 @@ from functools import partial, reduce
 
 import numpy as np
 
+from ortconv.ir.operands import scalar
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, sub, unary
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 LONGEST_CHAIN = 64
@@ -147,4 +146,4 @@ def cosine(m: Match) -> Replacement:
     return sub(1, mul(mul(sine, sine), 2))
 
 
-PASSES = passes(pairs, power, division, subtraction, negation, magnitude, ceiling, reciprocal, cosine)
+RULES = pairs + power + division + subtraction + negation + magnitude + ceiling + reciprocal + cosine

@@ -11,11 +11,11 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Floats, Ints, Node
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
+from ortconv.ir.shape_rules import spatial_pads
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import INT32_MAX, spatial_pads
+from ortconv.ir.types import INT32_MAX
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import activated, add, integers, is_float, op, shape_of, sliced, with_axes
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 IMAGE = 2
@@ -254,6 +254,4 @@ def fused_conv(m: Match) -> Replacement:
     return activated(y if m.z is None else add(y, m.z), name, params, m.graph)
 
 
-PASSES = passes(
-    images_of_one_row, one_conv_per_group, conv_transpose, depth_first, space_to_depth, plain_pool, fused_conv
-)
+RULES = images_of_one_row + one_conv_per_group + conv_transpose + depth_first + space_to_depth + plain_pool + fused_conv

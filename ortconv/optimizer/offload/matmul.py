@@ -7,10 +7,11 @@ import math
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import only_use
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import broadcasts_into, only_use, rounded, wide
+from ortconv.optimizer.conditions import broadcasts_into, rounded, wide
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
     activated,
@@ -24,7 +25,6 @@ from ortconv.optimizer.offload.parts import (
     summand,
     transpose,
 )
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -233,4 +233,4 @@ def fused_matmul(m: Match) -> Replacement:
     return product if alpha == 1 else mul(product, alpha)
 
 
-PASSES = passes(by_rows, by_gemm, equal_ranks, plain_gemm, fused_gemm, fused_matmul)
+RULES = by_rows + by_gemm + equal_ranks + plain_gemm + fused_gemm + fused_matmul

@@ -8,13 +8,13 @@ from itertools import pairwise
 import numpy as np
 
 from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.operands import ints, producer_of, scalar
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.basic.pad import pad_value
-from ortconv.optimizer.conditions import RESHAPES, ints, producer_of, scalar, split_sizes, stated_pads
+from ortconv.optimizer.conditions import RESHAPES, split_sizes, stated_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, mul, op, reshape, reshaped, shape_of, sliced, transpose
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
 
@@ -281,4 +281,4 @@ def cumulative(m: Match) -> Replacement:
     return transpose(op("MatMul", transpose(m.x, perm), triangle), perm)
 
 
-PASSES = passes(lower_transpose, lower_concat, expand, tile, split, slices, mirrored, plain_pad, filled, cumulative)
+RULES = lower_transpose + lower_concat + expand + tile + split + slices + mirrored + plain_pad + filled + cumulative

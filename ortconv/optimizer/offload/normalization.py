@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ortconv.ir.graph import Graph, Value
+from ortconv.ir.operands import axes_of
 from ortconv.ir.schema import attribute, since_version
-from ortconv.optimizer.conditions import FLOATS, axes_of
+from ortconv.optimizer.conditions import FLOATS
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
     add,
@@ -24,7 +25,6 @@ from ortconv.optimizer.offload.parts import (
     trailing,
     transpose,
 )
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 
@@ -259,14 +259,14 @@ def log_softmax(m: Match) -> Replacement:
     return reshape(sub(d, op("Log", total)), shape)
 
 
-PASSES = passes(
-    layer_norm,
-    rms_norm,
-    instance_norm,
-    group_norm,
-    reduction,
-    reduced_max,
-    softmax_of_rows,
-    softmax_of_last_axis,
-    log_softmax,
+RULES = (
+    *layer_norm,
+    *rms_norm,
+    *instance_norm,
+    *group_norm,
+    *reduction,
+    *reduced_max,
+    *softmax_of_rows,
+    *softmax_of_last_axis,
+    *log_softmax,
 )

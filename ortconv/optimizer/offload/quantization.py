@@ -9,7 +9,6 @@ from ortconv.ir.operators import Trait, named
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.offload.parts import op, reshape
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 FLOAT_OPS = named(
@@ -100,4 +99,4 @@ def parts_in_float(m: Match) -> Replacement:
     return (y, *(Out(y, i) for i in range(1, count)))
 
 
-PASSES = passes(quantized_reshape, quantized_rows, in_float, parts_in_float)
+RULES = quantized_reshape + quantized_rows + in_float + parts_in_float

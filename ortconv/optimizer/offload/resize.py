@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Ints, Node, Value
+from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.operands import constant_of, ints
+from ortconv.ir.resize import has_sizes, resizing
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import constant_of, stated_scales
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, op
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 OPTIONAL_SCALES = 13
@@ -56,15 +56,11 @@ def _scales(node: Node) -> list[float] | None:
     shapes = _shapes(node)
     if shapes is None:
         return None
-    rank, stated = len(shapes[0]), stated_scales(node)
-    if stated is None and node.opset >= 11 and _is_empty(node, 2):
-        stretches = node.attr("keep_aspect_ratio_policy", "stretch") == "stretch"
-        return [k / n for n, k in zip(*shapes)] if stretches else None
-    axes = [a % rank for a in node.attr("axes", Ints())] or list(range(rank))
-    if stated is None or len(stated) != len(axes):
-        return None
-    by_axis = dict(zip(axes, stated))
-    return [by_axis.get(a, 1.0) for a in range(rank)]
+    does = resizing(node, ints)
+    if does.scales is not None:
+        return [does.scales.get(axis, 1.0) for axis in range(len(shapes[0]))]
+    by_sizes = has_sizes(node) and _is_empty(node, 2) and does.stretches
+    return [k / n for n, k in zip(*shapes)] if by_sizes else None
 
 
 def _sources(node: Node, coordinates: str, rounding: str) -> list[Array] | None:
@@ -91,13 +87,10 @@ def _sources(node: Node, coordinates: str, rounding: str) -> list[Array] | None:
 
 def _nearest(node: Node) -> list[Array] | None:
     """The input indices of a Resize or Upsample with nearest neighbors, for each axis; None if unknown."""
-    if attribute(node, "mode") != "nearest" or node.attr("antialias", 0):
+    does = resizing(node, ints)
+    if does.mode != "nearest" or does.antialias:
         return None
-    if node.op == "Upsample" or node.opset < 11:
-        return _sources(node, "asymmetric", "floor")
-    return _sources(
-        node, attribute(node, "coordinate_transformation_mode") or "", attribute(node, "nearest_mode") or ""
-    )
+    return _sources(node, does.coordinates, does.rounding)
 
 
 @rule("ResizeToPlainResize", P("Resize", "x", ..., where=lambda node: node.opset >= 11))
@@ -161,4 +154,4 @@ def nearest(m: Match) -> Replacement:
     return y if isinstance(y, New) else op("Identity", y)
 
 
-PASSES = passes(plain_resize, nearest)
+RULES = plain_resize + nearest

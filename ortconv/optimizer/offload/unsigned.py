@@ -12,7 +12,6 @@ from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.optimizer.conditions import array_of
 from ortconv.optimizer.engine import Context, constant
-from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.quantizers import OPS
 
 NAME = "SignedToUnsigned"
@@ -160,6 +159,3 @@ def make_unsigned(graph: Graph, context: Context) -> int:
     Opt-in: kernels of ARM processors are faster on int8; useful only if an accelerator supports only uint8.
     """
     return 0 if context.exhausted or graph.owner is not None else trace_shift(shift(graph), context)
-
-
-PASSES = (FunctionPass(NAME, make_unsigned),)

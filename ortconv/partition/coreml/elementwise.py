@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from ortconv.ir.operands import clip_bounds
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import all_of, constant, dtype, dynamic, numbers, rank, role, type_name
+from ortconv.partition.checks import all_of, constant, dtype, dynamic, rank, role, type_name
 from ortconv.partition.coreml.checks import floats, typed
 from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow
 from ortconv.partition.policy import Objection, Objections, Target
@@ -37,14 +38,11 @@ def same_types(unit: NodeUnit, target: Target) -> Objections:
         yield Objection("dtype", message, "cast the exponent to the type of the base")
 
 
-def clip_bounds(unit: NodeUnit, target: Target) -> Objections:
+def clip(unit: NodeUnit, target: Target) -> Objections:
     """Require constant bounds that differ, of floats."""
     yield from constant(1, 2)(unit, target)
-    if unit.since < 11:
-        low, high = unit.target.attr("min", None), unit.target.attr("max", None)
-    else:
-        low, high = (numbers(unit, slot) for slot in (1, 2))
-    if low is not None and low == high:
+    low, high = clip_bounds(unit.target)
+    if low == high:
         yield Objection("attribute", f"both bounds are {low}: {target.name} accepts different ones", "fold the node")
     if unit.since >= 11 and (unit.input(1) is not None or unit.input(2) is not None):
         yield from typed(DType.FLOAT)(unit, target)
@@ -67,5 +65,5 @@ ROWS = (
     *(CoremlRow(op) for op in ("Sqrt", "Reciprocal", "Identity")),
     *(CoremlRow(op, formats=ML_PROGRAM)
       for op in ("Max", "Gelu", "Softplus", "Erf", "Round", "Exp", "Sin", "Cos", "Ceil")),
-    CoremlRow("Clip", check=clip_bounds),
+    CoremlRow("Clip", check=clip),
 )  # fmt: skip

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ortconv.ir.graph import Value
+from ortconv.ir.operands import ints
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, numbers, rank, role
+from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, rank, role
 from ortconv.partition.coreml.checks import (
     MAX_RANK,
     OTHER_FORMAT,
@@ -26,26 +27,27 @@ from ortconv.partition.policy import Objection, Objections, Target
 def reshape(unit: NodeUnit, target: Target) -> Objections:
     """Require an input of 1 to 5 dimensions, a result of at most 5, and that each 0 in the shape copies a dimension."""
     yield from rank(1, MAX_RANK)(unit, target)
-    sizes = numbers(unit, 1)
+    sizes = ints(unit.input(1))
     if sizes is None:
         return
     yield from result_rank(unit, len(sizes), target)
     if 0 in sizes and unit.target.attr("allowzero", 0):
-        yield Objection("empty", f"the shape is {sizes} with allowzero 1: no dimension may be 0")
+        yield Objection("empty", f"the shape is {list(sizes)} with allowzero 1: no dimension may be 0")
 
 
 def unsqueeze(unit: NodeUnit, target: Target) -> Objections:
-    axes = numbers(unit, 1) if unit.since >= 13 else unit.target.attr("axes", ())
+    axes = ints(unit.input(1)) if unit.since >= 13 else unit.target.attr("axes", ())
     if axes is not None and (found := unit.rank(0)) is not None:
         yield from result_rank(unit, found + len(axes), target)
 
 
 def kept(unit: NodeUnit, target: Target) -> Objections:
     """Require that the slice is not empty."""
-    shape, starts, ends = unit.shape(0), numbers(unit, 1), numbers(unit, 2)
+    shape, starts, ends = unit.shape(0), ints(unit.input(1)), ints(unit.input(2))
     if shape is None or starts is None or ends is None:
         return
-    axes, steps = numbers(unit, 3, absent=list(range(len(starts)))), numbers(unit, 4, absent=[1] * len(starts))
+    count = len(starts)
+    axes, steps = ints(unit.input(3), tuple(range(count))), ints(unit.input(4), (1,) * count)
     for axis, start, end, step in zip(axes or (), starts, ends, steps or (), strict=False):
         if -len(shape) <= axis < len(shape) and not range(*slice(start, end, step).indices(shape[axis])):
             message = f"nothing is left of dimension {axis} of size {shape[axis]} from {start} to {end} by {step}"
@@ -54,7 +56,7 @@ def kept(unit: NodeUnit, target: Target) -> Objections:
 
 def split(unit: NodeUnit, target: Target) -> Objections:
     """Require at least two outputs, and parts that are not empty and add up to a known dimension."""
-    sizes = numbers(unit, 1) if unit.since >= 13 else unit.target.attr("split", None)
+    sizes = ints(unit.input(1)) if unit.since >= 13 else unit.target.attr("split", None)
     if sizes is None and unit.since >= 13 and unit.input(1) is not None:
         return  # not constant
     count = len(unit.target.outputs) if sizes is None else len(sizes)
@@ -79,11 +81,11 @@ def _parts(unit: NodeUnit, sizes: Sequence[int] | None, size: int, count: int, t
 
 def pad_amounts(unit: NodeUnit, target: Target) -> Objections:
     """Require amounts of at least 0. In NeuralNetwork format, and in mode reflect, only the last two axes may be padded."""
-    pads, found, amounts = numbers(unit, 1), unit.rank(0), _amounts(unit)
+    pads, found, amounts = ints(unit.input(1)), unit.rank(0), _amounts(unit)
     if pads is None or found is None or amounts is None:
         return
     if min(pads, default=0) < 0:
-        yield Objection("attribute", f"pads are {pads}: {target.name} accepts none below 0", "crop with Slice")
+        yield Objection("attribute", f"pads are {list(pads)}: {target.name} accepts none below 0", "crop with Slice")
     if target.is_mlprogram and attribute(unit.target, "mode") != "reflect":
         return
     first = min((axis for axis, both in amounts.items() if any(both)), default=found)
@@ -95,8 +97,8 @@ def pad_amounts(unit: NodeUnit, target: Target) -> Objections:
 
 def _amounts(unit: NodeUnit) -> dict[int, tuple[int, int]] | None:
     """By axis, the number of elements before and after; None if an input with them is not constant or the rank is unknown."""
-    pads, found = numbers(unit, 1), unit.rank(0)
-    axes = None if found is None else numbers(unit, 3, absent=list(range(found)))
+    pads, found = ints(unit.input(1)), unit.rank(0)
+    axes = None if found is None else ints(unit.input(3), tuple(range(found)))
     if pads is None or axes is None:
         return None
     ends = zip(pads[: len(axes)], pads[len(axes) :], strict=False)
@@ -136,9 +138,9 @@ def depth_to_space(unit: NodeUnit, target: Target) -> Objections:
 
 
 def repeats(unit: NodeUnit, target: Target) -> Objections:
-    found = numbers(unit, 1)
+    found = ints(unit.input(1))
     if found is not None and any(r < 1 for r in found):
-        yield Objection("attribute", f"{role(unit, 1)} is {found}: {target.name} repeats once at least")
+        yield Objection("attribute", f"{role(unit, 1)} is {list(found)}: {target.name} repeats once at least")
 
 
 def whole_shape(unit: NodeUnit, target: Target) -> Objections:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ortconv.ir.operands import ints
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import INFERENCE, all_of, attribute_is, constant, dtype, numbers, rank, single_output
+from ortconv.partition.checks import INFERENCE, all_of, attribute_is, constant, dtype, rank, single_output
 from ortconv.partition.coreml.checks import static
 from ortconv.partition.coreml.row import ML_PROGRAM, NEURAL_NETWORK, CoremlRow
 from ortconv.partition.policy import Objection, Objections, Target
@@ -12,7 +13,7 @@ from ortconv.partition.policy import Objection, Objections, Target
 
 def reduced_axes(unit: NodeUnit, target: Target) -> Objections:
     """Require, in NeuralNetwork format, that an empty list of axes means all axes."""
-    if unit.target.attr("noop_with_empty_axes", 0) and not target.is_mlprogram and not numbers(unit, 1):
+    if unit.target.attr("noop_with_empty_axes", 0) and not target.is_mlprogram and not ints(unit.input(1)):
         message = f"noop_with_empty_axes is 1 and axes are empty: {target.name} needs at least 1 axis"
         yield Objection("attribute", message, "leave the node out")
 

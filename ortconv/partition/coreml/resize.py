@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import floor
 
+from ortconv.ir.operands import ints
+from ortconv.ir.resize import resizing
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, Shape
 from ortconv.ir.units import NodeUnit
@@ -58,13 +60,12 @@ def extent(unit: NodeUnit, target: Target) -> Objections:
     yield from constant(slot)(unit, target)
     if value is None or value.shape is None or const is None or len(value.shape) < 3:
         return
-    given, rank_of_value = const.numpy().ravel().tolist(), len(value.shape)
-    stated: tuple[int, ...] = unit.target.attr("axes", ())
-    axes = [axis % rank_of_value for axis in stated] or list(range(rank_of_value))
-    if len(given) != len(axes):
-        yield Objection("shape", f"{role(unit, slot)} has {len(given)} elements for {len(axes)} axes")
+    does = resizing(unit.target, ints)
+    wanted = does.scales if slot == 2 else does.sizes
+    if wanted is None:
+        yield Objection("shape", f"{role(unit, slot)} has {const.size} elements for {len(does.axes)} axes")
     elif _sizes_are_known(value.shape, slot, target):
-        yield from _resized(unit, value.shape, dict(zip(axes, given, strict=True)), target)
+        yield from _resized(unit, value.shape, wanted, target)
     elif not target.coreml_static_inputs:
         yield dynamic(value, target.name, "every dimension here")
 

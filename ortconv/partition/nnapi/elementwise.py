@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from ortconv.ir.operands import clip_bounds
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
@@ -16,7 +19,6 @@ from ortconv.partition.nnapi.checks import (
 )
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Objection, Objections, Target
-from ortconv.partition.units import clip_limits
 
 MIN_MAX = "write it as Max and Min, from feature level 29 on"
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
@@ -24,11 +26,11 @@ CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
 
 def clip(unit: NodeUnit, target: Target) -> Objections:
     """The bounds must be those of RELU6 or RELU1, as attributes or constants."""
-    low, high = clip_limits(unit.target)
-    for name, bound in (("min", low), ("max", high)):
-        if bound is None:
-            yield Objection("constant", f"{name} is computed or fed: NNAPI needs a constant", MIN_MAX)
-    if low is not None and high is not None and (low, high) not in CLIP_RANGES:
+    low, high = clip_bounds(unit.target)
+    unknown = [name for name, bound in (("min", low), ("max", high)) if math.isnan(bound)]
+    for name in unknown:
+        yield Objection("constant", f"{name} is computed or fed: NNAPI needs a constant", MIN_MAX)
+    if not unknown and (low, high) not in CLIP_RANGES:
         advice = "write it as Relu" if (low, high) == (0.0, float("inf")) else MIN_MAX
         yield Objection("attribute", f"the bounds are {low:g} and {high:g}: NNAPI has 0 and 6, -1 and 1", advice)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from ortconv.ir.operands import ints
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import all_of, attribute_is, constant, not_constant, not_empty, numbers, rank, role
+from ortconv.partition.checks import all_of, attribute_is, constant, not_constant, not_empty, rank, role
 from ortconv.partition.nnapi.checks import EVERY, float32_or_uint8, images, keeps_parameters, nchw_level, quantized
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Objection, Objections, Target
@@ -14,17 +15,19 @@ from ortconv.partition.policy import Objection, Objections, Target
 
 def reshape(unit: NodeUnit, target: Target) -> Objections:
     """Require that each 0 in the shape copies a dimension other than 0."""
-    sizes, source = numbers(unit, 1), unit.shape(0)
+    sizes, source = ints(unit.input(1)), unit.shape(0)
     if sizes is None or source is None:
         return
     for axis, size in enumerate(sizes):
         if size != 0:
             continue
         if unit.target.attr("allowzero", 0):
-            yield Objection("empty", f"the shape is {sizes} with allowzero 1: no dimension may be 0")
+            yield Objection("empty", f"the shape is {list(sizes)} with allowzero 1: no dimension may be 0")
             return
         if axis < len(source) and source[axis] == 0:
-            yield Objection("empty", f"the shape {sizes} copies dimension {axis} of {list(source)}: it may not be 0")
+            yield Objection(
+                "empty", f"the shape {list(sizes)} copies dimension {axis} of {list(source)}: it may not be 0"
+            )
 
 
 def flatten(unit: NodeUnit, target: Target) -> Objections:
@@ -51,7 +54,8 @@ def gather(unit: NodeUnit, target: Target) -> Objections:
 
 def no_negative_indices(unit: NodeUnit, target: Target) -> Objections:
     """Require indices of at least 0: GATHER does not count from the end."""
-    least = min(numbers(unit, 1) or [0])
+    indices = unit.constant(1)
+    least = 0 if indices is None else int(indices.numpy().min(initial=0))
     if least < 0:
         yield Objection(
             "constant",
@@ -69,10 +73,10 @@ def split(unit: NodeUnit, target: Target) -> Objections:
     if not shape or not -len(shape) <= axis < len(shape):
         return
     size = shape[axis]
-    parts = numbers(unit, 1)
+    parts = ints(unit.input(1))
     if parts is not None:
         if len(set(parts)) > 1 or sum(parts) != size:
-            message = f"the parts of dimension {size} are {parts}: NNAPI needs them equal"
+            message = f"the parts of dimension {size} are {list(parts)}: NNAPI needs them equal"
             yield Objection("shape", message, "write it as Slice nodes")
     elif unit.input(1) is None:
         count = unit.target.attr("num_outputs", len(unit.target.outputs))
@@ -90,14 +94,14 @@ def pad(unit: NodeUnit, target: Target) -> Objections:
             "constant_value is listed with an empty name: NNAPI needs a constant",
             "state the value, or end the inputs before it",
         )
-    pads, source = numbers(unit, 1), unit.rank(0)
+    pads, source = ints(unit.input(1)), unit.rank(0)
     if pads is None:
         return
     if min(pads, default=0) < 0:
-        yield Objection("attribute", f"pads are {pads}: NNAPI accepts none below 0", "crop with Slice")
-    all_axes = list(range(source or 0))
-    if source is not None and numbers(unit, 3, absent=all_axes) != all_axes:
-        message = f"pads are {pads} on some axes: NNAPI needs {2 * source} pads"
+        yield Objection("attribute", f"pads are {list(pads)}: NNAPI accepts none below 0", "crop with Slice")
+    all_axes = tuple(range(source or 0))
+    if source is not None and ints(unit.input(3), all_axes) != all_axes:
+        message = f"pads are {list(pads)} on some axes: NNAPI needs {2 * source} pads"
         yield Objection("attribute", message, "pad the other axes by 0")
 
 

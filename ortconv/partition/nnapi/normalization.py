@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ortconv.ir.operands import ints
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import INFERENCE, all_of, constant, numbers, rank, role
+from ortconv.partition.checks import INFERENCE, all_of, constant, rank, role
 from ortconv.partition.nnapi.checks import images, nchw_level, output_parameters, quantized
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Objection, Objections, Target
@@ -41,7 +42,7 @@ def softmax(unit: NodeUnit, target: Target) -> Objections:
 def no_noop(unit: NodeUnit, target: Target) -> Objections:
     """Require that noop_with_empty_axes is 0, even if there are axes."""
     if unit.target.attr("noop_with_empty_axes", 0):
-        advice = "leave the attribute out, since there are axes" if numbers(unit, 1) else "leave the node out"
+        advice = "leave the attribute out, since there are axes" if ints(unit.input(1)) else "leave the node out"
         yield Objection("attribute", "noop_with_empty_axes is 1: NNAPI accepts 0", advice)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.compare.benchmark import BenchmarkRow
-from ortconv.compare.difference import element_type
+from ortconv.compare.pairs import element_type
 from ortconv.nnapi.tracing import timing
 from ortconv.report.page import about, clean, page, text
 from ortconv.report.sections import Markup, Section
@@ -70,10 +70,10 @@ def operations(row: BenchmarkRow) -> str:
 
 def accuracy(row: BenchmarkRow) -> str:
     """How far the outputs differ."""
-    d = row.difference
+    d = row.gap
     if d is None:
         return ""
-    return clean(d.mismatch) if d.mismatch else "equal" if d.max_abs == 0 else f"{d.max_abs:.2e} ({d.scaled:.1e})"
+    return clean(d.mismatch) if d.mismatch else "equal" if d.largest == 0 else f"{d.largest:.2e} ({d.scaled:.1e})"
 
 
 LATENCY_NOTE = "Median of a run, in milliseconds."
@@ -145,7 +145,7 @@ def accuracy_chart(rows: Sequence[BenchmarkRow]) -> str:
     ticks = [(i / DECADES, f"{'' if i else '≤ '}1e{i - DECADES}") for i in range(0, DECADES + 1, 2)]
     bars = []
     for row in rows:
-        d = row.difference
+        d = row.gap
         scaled = 1.0 if d is None or d.mismatch or d.scaled > 1 else d.scaled
         length = max(0.0, 1 + math.log10(scaled) / DECADES) if scaled else 0.0
         bars.append(_ChartRow(title(row), [("poor", length)], accuracy(row)))

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.parser import parse_graph
 
-from ortconv.compare.difference import difference
+from ortconv.compare.gap import strict_gap
 from ortconv.compare.tolerance import limit
 from ortconv.executor import plan
 from ortconv.executor.fusion import elementwise, elementwise_program
@@ -203,7 +203,7 @@ def test_unit(name, tmp_path):
     for x in examples(name):
         with np.errstate(all="ignore"):
             want, got = reference.run(None, {"x": x})[0], fused.run(None, {"x": x})[0]
-        assert difference(want, got).within(max(allowed, 1e-6)), (x.shape, difference(want, got))
+        assert strict_gap(want, got).within(max(allowed, 1e-6)), (x.shape, strict_gap(want, got))
         np.testing.assert_array_equal(np.signbit(want[want == 0]), np.signbit(got[want == 0]))
 
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from ortconv.compare.difference import difference
+from ortconv.compare.gap import strict_gap
 from ortconv.executor.constants import Constants
 from ortconv.executor.fusion.group import Scope
 from ortconv.executor.fusion.table import FLOAT, QUANTIZED
@@ -80,7 +80,7 @@ def test_a_group_computes_what_its_nodes_compute(fusion) -> None:
             got = run(graph, scope, inputs, grouped=True, recorder=recorder)
             for a, b in zip(want, got, strict=True):
                 if a.dtype.kind == "f":
-                    assert difference(a, b).within(1e-6)
+                    assert strict_gap(a, b).within(1e-6)
                 else:
                     np.testing.assert_array_equal(a, b)
 

@@ -15,9 +15,9 @@ import numpy as np
 from ortconv.executor.kernels.evaluate import kernel_of
 from ortconv.ir.graph import Graph, Graphs, Node, Value
 from ortconv.ir.schema import schema_of
+from ortconv.ir.symbols import PLUS, TIMES
 from ortconv.ir.tensor import Array, dense
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.symbols import PLUS, TIMES
 
 from .real import lifted
 

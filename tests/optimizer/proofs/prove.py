@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from golden import Case
+from golden import Case, passes_in
 from mpmath import mp, mpf
 
 from ortconv.ir.graph import Graph
@@ -16,7 +16,6 @@ from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.levels import run_passes
-from ortconv.optimizer.propagation import PASSES as PROPAGATION
 
 from .evaluate import outputs
 from .real import DIGITS, Real
@@ -73,7 +72,7 @@ def prove(case: Case, alter: Callable[[Graph], None] = lambda graph: None) -> li
     source = case.proto()
     found = list(states(case))
     for _, graph in found:
-        for _ in run_passes(graph, PROPAGATION, Context()):
+        for _ in run_passes(graph, passes_in("propagation"), Context()):
             pass
     alter(found[-1][1])
     results = list(_evaluations(source, [graph for _, graph in found]))

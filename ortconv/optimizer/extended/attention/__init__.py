@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from ortconv.ir.operators import MICROSOFT
-from ortconv.optimizer.passes import LaterPass, later_function
+from ortconv.optimizer.passes import Pass
+
+_ROTARY = (MICROSOFT, "RotaryEmbedding")
 
 PASSES = (
-    later_function(f"{__name__}.rotary", "RotaryEmbeddingFusion", "Neg"),
-    LaterPass(f"{__name__}.partial_rotary", "PartialRotaryFusion", "RotaryEmbedding", domains=(MICROSOFT,)),
-    LaterPass(f"{__name__}.grouped", "RotaryRowsFusion", "RotaryEmbedding", domains=(MICROSOFT,)),
-    LaterPass(f"{__name__}.repeat", "RepeatFusion", "Expand"),
-    later_function(f"{__name__}.packed_heads", "PackedHeadsFusion", "Transpose"),
-    later_function(f"{__name__}.stacked_bias", "StackedBiasFusion", "Softmax"),
-    later_function(f"{__name__}.fusion", "AttentionFusion", "Softmax", also=(("", "MatMul"),)),
-    LaterPass(f"{__name__}.grouped", "HeadOrderFusion", "Transpose"),
-    LaterPass(f"{__name__}.repeat", "GroupedMatMulFusion", "Gather", "MatMul"),
+    Pass("RotaryEmbeddingFusion", "extended.attention.rotary:fuse", "Neg"),
+    Pass("PartialRotaryFusion", "extended.attention.partial_rotary:RULES", _ROTARY),
+    Pass("RotaryRowsFusion", "extended.attention.grouped:rotate_rows", _ROTARY),
+    Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand"),
+    Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),
+    Pass("StackedBiasFusion", "extended.attention.stacked_bias:fuse", "Softmax"),
+    Pass("AttentionFusion", "extended.attention.fusion:fuse", "Softmax", also=(("", "MatMul"),)),
+    Pass("HeadOrderFusion", "extended.attention.grouped:HEAD_ORDER", "Transpose"),
+    Pass("GroupedMatMulFusion", "extended.attention.repeat:PRODUCTS", "Gather", "MatMul"),
 )

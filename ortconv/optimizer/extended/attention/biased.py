@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import only_reader, producer_of, scalar
 from ortconv.ir.operators import Trait, traits
 from ortconv.optimizer.basic.mask_index import is_true
-from ortconv.optimizer.conditions import only_reader, producer_of, scalar
 from ortconv.optimizer.shapes import Element, dim_of
 
 LARGEST_BLEND = -1e30

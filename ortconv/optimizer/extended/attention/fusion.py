@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operands import only_reader, producer_of, reader_of, scalar
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import exactly, only_reader, producer_of, reader_of, scalar
+from ortconv.optimizer.conditions import exactly
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.biased import Biased, leaves_a_key, split_mask
 from ortconv.optimizer.extended.attention.heads import (
@@ -41,7 +42,6 @@ from ortconv.optimizer.extended.attention.projection import (
     projected_from,
     projection_of,
 )
-from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.pattern import C, P, matches
 from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import output_dims
@@ -395,6 +395,3 @@ def _is_faster_in_parts(f: Found) -> bool:
 
 def _is_masked(f: Found) -> bool:
     return f.bias is not None or f.padding is not None
-
-
-PASSES = (FunctionPass("AttentionFusion", fuse, operators=(("", "Softmax"),), also=(("", "MatMul"),)),)

@@ -7,12 +7,12 @@ from math import prod
 import numpy as np
 
 from ortconv.ir.graph import Value
+from ortconv.ir.operands import ints
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import equal_shapes, ints
+from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT, SWAP_HEADS
 from ortconv.optimizer.extended.attention.partial_rotary import is_plain, rotate, rotated
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import transpose_perm
 
@@ -119,4 +119,4 @@ def _swap(m: Match) -> New:
     return New("Reshape", [turned, shape], types=[m.x.type])
 
 
-PASSES = ROTARY_ROWS, HEAD_ORDER = passes(rotate_rows, swap_columns, swap_bias, swap_before_rotation, swap_rows)
+HEAD_ORDER = swap_columns + swap_bias + swap_before_rotation + swap_rows

@@ -9,11 +9,12 @@ from math import prod
 from typing import NamedTuple
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import ints, own_producer, producer_of, scalar
+from ortconv.ir.symbols import plus, times
 from ortconv.ir.types import Dim, DType, Shape
-from ortconv.optimizer.conditions import ints, keeps_rank, numbers, own_producer, producer_of, scalar
+from ortconv.optimizer.conditions import keeps_rank, numbers
 from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import Element, dim_of, output_dims, refined, target
-from ortconv.optimizer.symbols import plus, times
 
 SPLIT = (0, 2, 1, 3)
 SWAP_HEADS = (0, 1, 3, 2, 4)

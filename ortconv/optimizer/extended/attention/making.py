@@ -10,16 +10,17 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.operands import reader_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, TensorType, ValueType
-from ortconv.optimizer.conditions import reader_of
-from ortconv.optimizer.engine import Context, New, NewInput
+from ortconv.optimizer.conditions import without_absent
+from ortconv.optimizer.engine import Context, New, NewInput, insert_new
 from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length
 from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, whole_type
 from ortconv.optimizer.extended.attention.past import Past
 from ortconv.optimizer.extended.attention.projection import Projection
-from ortconv.optimizer.insertion import insert, insert_fused, reshaped
+from ortconv.optimizer.insertion import insert, reshaped
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
 
 MERGE = (0, 2, 1, 3)
@@ -136,7 +137,8 @@ def _make(
     batch, queries = (f.root.out.dim(i) for i in range(2))
     queries = queries if f.key.copies == 1 else None
     type = TensorType(DType.FLOAT, (batch, queries, f.query.count * f.value.size))
-    return insert_fused(op, inputs, [type, *more], f.root, **attrs)
+    types = (type, *more)
+    return insert_new(New(op, without_absent(inputs), attrs, domain=MICROSOFT, outputs=len(types), types=types), f.root)
 
 
 def _packed_rows(side: Heads, before: Node) -> Value:

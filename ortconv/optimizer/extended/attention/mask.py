@@ -8,15 +8,17 @@ import numpy as np
 
 from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.operands import ints, producer_of, source_of
+from ortconv.ir.slices import AxisSlice, axis_slices
+from ortconv.ir.symbols import PLUS, stretches_to, times
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS, ints, producer_of, source_of
+from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS
 from ortconv.optimizer.extended.attention.biased import Biased, condition_of, masked_keys
 from ortconv.optimizer.extended.attention.heads import Heads, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
 from ortconv.optimizer.insertion import insert, integers, with_list
-from ortconv.optimizer.shapes import AxisSlice, Element, axis_slices, dim_of, elements
-from ortconv.optimizer.symbols import PLUS, stretches_to, times
+from ortconv.optimizer.shapes import Element, dim_of, elements
 
 
 class PaddingMask(NamedTuple):
@@ -386,7 +388,7 @@ class _Cut(NamedTuple):
     """A Slice along one axis."""
 
     node: Node
-    part: AxisSlice
+    part: AxisSlice[Element]
 
 
 def _cut(value: Value | None, axis: int) -> _Cut | None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.operands import only_reader, producer_of, reader_of
 from ortconv.ir.types import Shape, TensorType
-from ortconv.optimizer.conditions import only_reader, producer_of, reader_of
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer.engine import Context, insert_node
 from ortconv.optimizer.extended.attention.heads import SPLIT, split_of
 from ortconv.optimizer.extended.parts import slice_of
-from ortconv.optimizer.insertion import insert, insert_node, integers, with_list
-from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.insertion import insert, integers, with_list
 
 PACKED = (2, 0, 3, 1, 4)
 PARTS = 3
@@ -82,6 +81,3 @@ def _replace(
         graph.replace(node.out, insert("Transpose", [cut], swapped, transpose, {"perm": Ints(SPLIT)}))
     for node, _ in picked:
         graph.remove_dead(node)
-
-
-PASSES = (FunctionPass("PackedHeadsFusion", fuse, operators=(("", "Transpose"),)),)

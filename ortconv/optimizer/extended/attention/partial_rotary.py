@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import producer_of
 from ortconv.ir.operators import MICROSOFT
+from ortconv.ir.symbols import times
 from ortconv.ir.types import TensorType, ValueType
-from ortconv.optimizer.conditions import equal_shapes, producer_of
+from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT
 from ortconv.optimizer.extended.parts import sliced
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P, PatternInput
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.symbols import times
 
 
 def is_plain(rotation: Node) -> bool:
@@ -87,4 +87,4 @@ def _rotate(m: Match, x: Value) -> New | None:
     return New("Reshape", [rotated, np.array([0, 0, heads, size], np.int64)], types=[x.type])
 
 
-PASSES = passes(rotate_heads, rotate_rows)
+RULES = rotate_heads + rotate_rows

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operands import producer_of
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import producer_of
 from ortconv.optimizer.extended.attention.heads import Heads, length, split_heads
 from ortconv.optimizer.shapes import dim_of
 

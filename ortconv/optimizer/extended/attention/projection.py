@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import constant_of, only_reader, producer_of
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import array_of, constant_of, is_plain_gemm, only_reader, producer_of
+from ortconv.optimizer.conditions import array_of, is_plain_gemm
 from ortconv.optimizer.extended.attention.heads import Heads
 from ortconv.optimizer.pattern import C, P, matches
 from ortconv.optimizer.shapes import target

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Ints
+from ortconv.ir.operands import axes_of
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, TensorType
-from ortconv.optimizer.conditions import axes_of, equal_shapes, keeps_rank, with_shape
+from ortconv.optimizer.conditions import equal_shapes, keeps_rank, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import repeats
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P, with_factor
-from ortconv.optimizer.permutation import permuted, transpose_perm
+from ortconv.optimizer.permutation import permuted_type, transpose_perm
 
 _WIDE = P("Expand", P("Unsqueeze", "x", ..., name="unsqueeze"), ..., name="expand")
 
@@ -74,7 +74,7 @@ def transpose_before_repeat(m: Match) -> Replacement:
     perm, x = transpose_perm(m.root), m.x
     if perm is None or x.shape is None or repeats(gather) is None:
         return None
-    inner = New("Transpose", [x], {"perm": Ints(perm)}, types=[permuted(x.type, perm)])
+    inner = New("Transpose", [x], {"perm": Ints(perm)}, types=[permuted_type(x.type, perm)])
     axis = perm.index(gather.attr("axis", 0) % len(perm))
     return New("Gather", [inner, m.index], {"axis": axis}, like=gather)
 
@@ -129,6 +129,5 @@ def _shape(count: int, rows: Dim) -> Array:
     return np.array([0, count, rows if isinstance(rows, int) else -1, 0], np.int64)
 
 
-PASSES = REPEAT, GROUPED = passes(
-    fuse_repeat, fuse_static_repeat, transpose_before_repeat, scale_before_repeat, multiply_groups, scale_before_reshape
-)
+REPEATS = fuse_repeat + fuse_static_repeat
+PRODUCTS = transpose_before_repeat + scale_before_repeat + multiply_groups + scale_before_reshape

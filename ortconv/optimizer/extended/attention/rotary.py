@@ -9,24 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.operands import axes_of, constant_of, only_reader, producer_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.conditions import (
-    SLICE_BY_INPUTS,
-    array_of,
-    axes_of,
-    constant_of,
-    equal_shapes,
-    numbers,
-    only_reader,
-    producer_of,
-    same_dim,
-)
-from ortconv.optimizer.engine import Context, New
+from ortconv.ir.types import DType, Shape, TensorType, ValueType
+from ortconv.optimizer.conditions import SLICE_BY_INPUTS, array_of, equal_shapes, numbers, same_dim
+from ortconv.optimizer.engine import Context, New, insert_new
 from ortconv.optimizer.extended.parts import AxisRange, part_of
-from ortconv.optimizer.insertion import insert, insert_fused, integers, reshaped
-from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.insertion import insert, integers, reshaped
 from ortconv.optimizer.pattern import Match, P, matches
 from ortconv.optimizer.permutation import transpose_perm
 
@@ -151,15 +141,18 @@ def _fuse(root: Node, tables: Tables, context: Context) -> bool:
 
 def _rotated(r: Rotation, inputs: tuple[Value, Value, Value]) -> Value:
     """The rotated heads. If heads are not the second axis, rows are rotated, and then split into heads."""
-    type = r.root.out.type
+
+    def rotation(x: Value, type: ValueType | None) -> Value:
+        attrs = {"interleaved": 0}
+        return insert_new(New("RotaryEmbedding", [x, *inputs], attrs, domain=MICROSOFT, types=[type]), r.root).out
+
     if r.heads == 1:
-        return insert_fused("RotaryEmbedding", [r.x, *inputs], [type], r.root, interleaved=0).out
+        return rotation(r.x, r.root.out.type)
     size = numbers(r.x.dim(2), r.x.dim(3))
     flat = TensorType(DType.FLOAT, (*(r.x.shape or ())[:2], math.prod(size)))
     rows = _rows(r.x, flat) or reshaped(r.x, (0, 0, math.prod(size)), r.root, flat)
     rows.retype(flat)
-    rotated = insert_fused("RotaryEmbedding", [rows, *inputs], [flat], r.root, interleaved=0).out
-    return reshaped(rotated, (0, 0, *size), r.root, type)
+    return reshaped(rotation(rows, flat), (0, 0, *size), r.root, r.root.out.type)
 
 
 def _rows(heads: Value, type: TensorType) -> Value | None:
@@ -269,6 +262,3 @@ def _angles(table: Table, function: str) -> Value | None:
 def _fits(dims: Shape | None, r: Rotation) -> bool:
     """True if the dimensions begin with batch and rows of the rotated tensor."""
     return dims is not None and same_dim(dims[0], r.x.dim(0)) and same_dim(dims[1], r.x.dim(3 - r.heads))
-
-
-PASSES = (FunctionPass("RotaryEmbeddingFusion", fuse, operators=(("", "Neg"),)),)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Value
+from ortconv.ir.operands import only_reader
+from ortconv.ir.symbols import quotient
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import SLICE_BY_INPUTS, numbers, only_reader
+from ortconv.optimizer.conditions import SLICE_BY_INPUTS, numbers
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention.mask import Masks
 from ortconv.optimizer.insertion import insert, integers
-from ortconv.optimizer.passes import FunctionPass
 from ortconv.optimizer.pattern import Match, P, matches
-from ortconv.optimizer.symbols import quotient
 
 _SUM = P("Add", "scores", "bias", commutative=True, name="inner")
 _STACKED = P("Softmax", P("Add", P("Reshape", _SUM, ..., name="reshape"), "mask", commutative=True, name="outer"))
@@ -66,6 +66,3 @@ def _sum(m: Match, masks: Masks) -> Value:
     apart = insert("Reshape", [bias, shape], TensorType(DType.FLOAT, (batch, heads, 1, bias.dim(2))), outer)
     dims = broadcast_shapes([apart.shape, mask.shape]) or (None,) * 4
     return insert("Add", [apart, mask], TensorType(DType.FLOAT, dims), outer)
-
-
-PASSES = (FunctionPass("StackedBiasFusion", fuse, operators=(("", "Softmax"),)),)

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer.passes import FunctionPass, LaterPass, later_function
-from ortconv.optimizer.quantizers import DOMAINS, OPS, QUANTIZERS
-from ortconv.optimizer.tracking import Operator
+from ortconv.ir.operators import MICROSOFT
+from ortconv.optimizer.passes import Pass
+from ortconv.optimizer.quantizers import QUANTIZE, QUANTIZERS
 
-
-def _rules(module: str, name: str, *operators: str, also: tuple[Operator, ...] = QUANTIZERS) -> LaterPass:
-    return LaterPass(f"{__name__}.{module}", name, *operators, domains=DOMAINS, also=also)
-
-
-def _signed(name: str) -> FunctionPass:
-    return later_function(f"{__name__}.signed", name, *OPS, domains=DOMAINS)
-
+_SELECTOR = "QDQSelectorActionTransformer"
+_TO_FLOAT = (MICROSOFT, "MatMulIntegerToFloat")
 
 PASSES = (
-    _rules("drop", "ClipQuantRewrite", "QuantizeLinear"),
-    _rules("drop", "ReluQuantRewrite", "QuantizeLinear"),
-    _signed("QDQS8ToU8Transformer"),
-    _rules("elementwise", "QDQSelectorActionTransformer", "QuantizeLinear", "Split", "ArgMax"),
-    _rules("elementwise", "WhereDummyDq", "QuantizeLinear"),
-    _signed("QDQSelectorActionTransformer"),
-    _rules("nbits", "QDQSelectorActionTransformer", "Gemm", "MatMul"),
-    _rules("dynamic", "MatMulIntegerToFloatFusion", "MatMulInteger", "MatMulIntegerToFloat", also=()),
-    _rules("dynamic", "DynamicQuantizeMatMulFusion", "MatMulIntegerToFloat", also=()),
-    _rules("nbits", "MatMulNBitsFusion", "MatMulNBits", also=()),
-    _rules("drop", "QDQFinalCleanupTransformer", "QuantizeLinear"),
+    Pass("ClipQuantRewrite", "extended.qdq.drop:drop_clip", *QUANTIZE),
+    Pass("ReluQuantRewrite", "extended.qdq.drop:drop_relu", *QUANTIZE),
+    Pass("QDQS8ToU8Transformer", "extended.qdq.signed:shift_activations", *QUANTIZERS),
+    Pass(_SELECTOR, "extended.qdq.elementwise:BETWEEN_QUANTIZERS", *QUANTIZE, "Split", "ArgMax", also=QUANTIZERS),
+    Pass("WhereDummyDq", "extended.qdq.elementwise:fuse_where_number", *QUANTIZE),
+    Pass(_SELECTOR, "extended.qdq.signed:fuse_products", *QUANTIZERS),
+    Pass(_SELECTOR, "extended.qdq.nbits:BEHIND_DEQUANTIZE", "Gemm", "MatMul", also=QUANTIZERS),
+    Pass("MatMulIntegerToFloatFusion", "extended.qdq.dynamic:TO_FLOAT", "MatMulInteger", _TO_FLOAT),
+    Pass("DynamicQuantizeMatMulFusion", "extended.qdq.dynamic:fuse_quantization", _TO_FLOAT),
+    Pass("MatMulNBitsFusion", "extended.qdq.nbits:fuse_bias", (MICROSOFT, "MatMulNBits")),
+    Pass("QDQFinalCleanupTransformer", "extended.qdq.drop:cancel_pair", *QUANTIZE),
 )
 
-OPT_IN = (_signed("QDQS8ToU8Shared"),)
+OPT_IN = (Pass("QDQS8ToU8Shared", "extended.qdq.signed:shift_shared_activations", *QUANTIZERS),)
 """Passes that run only on request."""

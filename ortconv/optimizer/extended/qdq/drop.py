@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node
+from ortconv.ir.operands import clip_bounds, ints, only_use
+from ortconv.ir.resize import resizing
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import clip_bounds, only_use
 from ortconv.optimizer.engine import New, Out, Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.quantizers import (
     BYTES,
@@ -35,8 +35,8 @@ from ortconv.optimizer.quantizers import (
 
 def _picks(node: Node) -> bool:
     """True for a Resize that picks elements of the tensor: kernels that interpolate truncate integers, or overflow."""
-    mode, coordinates = node.attr("mode", "nearest"), node.attr("coordinate_transformation_mode", "half_pixel")
-    return mode == "nearest" and coordinates != "tf_crop_and_resize"
+    does = resizing(node, ints)
+    return does.mode == "nearest" and does.coordinates != "tf_crop_and_resize"
 
 
 class Mover(NamedTuple):
@@ -103,12 +103,12 @@ def drop_before_arg_max(m: Match) -> Replacement:
     return None if x.scale.constant is None else New("ArgMax", [x.value], like=m.root)
 
 
-def _saturates(q: Node, number: float | None, *, low: bool) -> bool:
-    """True if the number, quantized in float32, is the smallest or largest integer everywhere, and without a number."""
+def _saturates(q: Node, number: float, *, low: bool) -> bool:
+    """True if the number, quantized in float32, is the smallest or largest integer everywhere."""
     y = quantizer(q)
     if y is None or y.dtype not in LIMITS:
         return False
-    if number is None or number == (-np.inf if low else np.inf):
+    if number == (-np.inf if low else np.inf):
         return True
     scale, zero = elements(y.scale), zero_points(y)
     if scale is None or zero is None or np.isnan(number):
@@ -128,8 +128,8 @@ def drop_clip(m: Match) -> Replacement:
 
     Counterpart: ClipQuantRewrite
     """
-    bounds = clip_bounds(m.node("clip"))
-    if bounds is None or not (_saturates(m.root, bounds[0], low=True) and _saturates(m.root, bounds[1], low=False)):
+    low, high = clip_bounds(m.node("clip"))
+    if not (_saturates(m.root, low, low=True) and _saturates(m.root, high, low=False)):
         return None
     return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
 
@@ -163,6 +163,3 @@ def cancel_pair(m: Match) -> Replacement:
 
 CLAMP_RULES = drop_clip + drop_relu
 RULES = drop_around_mover + drop_before_split + drop_before_arg_max
-
-PASSES = passes(drop_clip, drop_relu, cancel_pair)
-CLEANUP = PASSES[-1]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from ortconv.ir.graph import Value
+import numpy as np
+
+from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import MICROSOFT
+from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import Replacement, rule
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.quantizers import is_single, microsoft
+from ortconv.optimizer.quantizers import dequantized, is_single, microsoft, zero_points
 
 _PRODUCT = P("Cast", P("MatMulInteger", "a", "b", "a_zero?", "b_zero?", name="product"), name="cast")
 _SCALED = P(
@@ -47,17 +49,33 @@ def fuse_scales(m: Match) -> Replacement:
     return microsoft("MatMulIntegerToFloat", without_absent(inputs), m.node("product"))
 
 
-@rule("MatMulIntegerToFloatFusion", P("Add", _SCALED, C("bias"), commutative=True))
+@rule("MatMulIntegerToFloatFusion", P("Add", _SCALED, "bias", commutative=True))
 def fuse_bias(m: Match) -> Replacement:
-    "MatMulIntegerToFloat(a, b) + bias  ->  MatMulIntegerToFloat(a, b, bias)"
+    "MatMulIntegerToFloat(a, b) + bias  ->  MatMulIntegerToFloat(a, b, bias), for a constant or a DQ of one"
     product = m.node("product")
     columns, shape = m.b.dim(-1), m.bias.static_shape or ()
     if m.bias.dtype is not DType.FLOAT or not isinstance(columns, int) or len(shape) > (product.out.rank or 0):
         return None
     if not shape or shape != (*(1,) * (len(shape) - 1), columns):
         return None
-    bias = m.bias if len(shape) == 1 else m.tensor("bias").numpy().reshape(columns)
+    reals = _reals(m.bias, m.root)
+    if reals is None:
+        return None
+    bias = m.bias if m.bias.constant is not None and len(shape) == 1 else reals.reshape(columns)
     return microsoft("MatMulIntegerToFloat", [*map(product.input, range(6)), bias], product)
+
+
+def _reals(bias: Value, reader: Node) -> Array | None:
+    """A float constant, or one that is stored as int32 with scales."""
+    if bias.constant is not None:
+        return bias.constant.numpy()
+    q = dequantized(bias, reader)
+    codes, scale = (None, None) if q is None or q.dtype is not DType.INT32 else (q.value.constant, q.scale.constant)
+    if q is None or codes is None or scale is None or (zero := zero_points(q)) is None or zero.any():
+        return None
+    if scale.size != 1 and (codes.rank != 1 or scale.shape != codes.shape):
+        return None
+    return codes.numpy().astype(np.float32) * scale.numpy()
 
 
 @rule(
@@ -76,4 +94,4 @@ def fuse_quantization(m: Match) -> Replacement:
     return microsoft("DynamicQuantizeMatMul", without_absent(inputs), m.root)
 
 
-PASSES = passes(fuse_scales, fuse_bias, fuse_quantization)
+TO_FLOAT = fuse_scales + fuse_bias

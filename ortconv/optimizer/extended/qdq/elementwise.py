@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.operands import scalar
 from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import numbers, scalar
+from ortconv.optimizer.conditions import numbers
 from ortconv.optimizer.engine import NewInput, Replacement, constant, rule
 from ortconv.optimizer.extended.qdq import drop, product
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import (
     BYTES,
@@ -218,5 +218,4 @@ def _exactly(value: Value, like: Quantized, near: Node) -> Quantized | None:
 
 
 RULES = fuse_unary + fuse_binary + fuse_concat + fuse_where
-NUMBER_RULES = fuse_where_number
-PASSES = passes(drop.RULES, RULES, product.RULES, NUMBER_RULES)
+BETWEEN_QUANTIZERS = drop.RULES + RULES + product.RULES

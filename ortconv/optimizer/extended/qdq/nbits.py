@@ -16,7 +16,6 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import is_plain_gemm, numbers, without_absent
 from ortconv.optimizer.engine import Replacement, rule
 from ortconv.optimizer.extended.qdq import product
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.quantizers import DOMAINS, LIMITS, microsoft
 
@@ -135,5 +134,4 @@ def fuse_bias(m: Match) -> Replacement:
 
 
 RULES = fuse_matmul + fuse_gemm
-BIAS_RULES = fuse_bias
-PASSES = passes(product.FLOAT_RULES, RULES, BIAS_RULES)
+BEHIND_DEQUANTIZE = product.FLOAT_RULES + RULES

@@ -8,8 +8,7 @@ import numpy as np
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import INT32_MAX
+from ortconv.ir.types import INT32_MAX, DType
 from ortconv.optimizer.engine import New, NewInput, Replacement, Rule, rule
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import (
@@ -42,15 +41,20 @@ def _fits(x: Quantized | None, w: Quantized | None, y: Quantized | None, signed:
 
 
 def _weights_fit(w: Quantized, axis: int) -> bool:
-    """True for one scale, or one per index of `axis`, with a single zero point."""
+    """True for one scale and zero point, or one per index of `axis`."""
     if w.is_per_tensor:
         return True
     rank, zero = w.value.rank, zero_points(w)
     if rank is None or zero is None or not -rank <= w.axis < rank or w.axis % rank != axis % rank:
         return False
     length, scales = w.value.dim(axis), w.scale.static_shape
-    fits = isinstance(length, int) and scales == (length,) and len({zero.size, length, 1}) <= 2
-    return fits and bool((zero == zero[0]).all())
+    return isinstance(length, int) and scales == (length,) and len({zero.size, length, 1}) <= 2
+
+
+def _filters_fit(w: Quantized) -> bool:
+    """True for one scale, or one per filter, with a single zero point: QLinearConv takes no others."""
+    zero = zero_points(w)
+    return _weights_fit(w, 0) and (w.is_per_tensor or (zero is not None and bool((zero == zero[0]).all())))
 
 
 def _unit(x: Quantized, w: Quantized) -> Array | None:
@@ -101,7 +105,7 @@ def fuse_conv(m: Match, signed: bool = False) -> Replacement:
     "Q(Conv(DQ(x), DQ(w), DQ(b)))  ->  QLinearConv(x, w, b)"
     target = m.node("target")
     x, w, y = _operands(target, m.root)
-    if x is None or w is None or y is None or not _fits(x, w, y, signed) or not _weights_fit(w, 0):
+    if x is None or w is None or y is None or not _fits(x, w, y, signed) or not _filters_fit(w):
         return None
     bias = _bias(target.input(2), m.root, _unit(x, w), y)
     return None if bias is None else New("QLinearConv", [*x.operand, *w.operand, *y.parameters, *bias], like=target)

@@ -10,16 +10,8 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.extended.qdq import product
-from ortconv.optimizer.passes import FunctionPass, RulePass
-from ortconv.optimizer.quantizers import (
-    QUANTIZERS,
-    Quantized,
-    dequantized,
-    elements,
-    is_quantizer,
-    quantizer,
-    zero_points,
-)
+from ortconv.optimizer.passes import Worklist
+from ortconv.optimizer.quantizers import Quantized, dequantized, elements, is_quantizer, quantizer, zero_points
 
 
 def shift_activations(graph: Graph, context: Context) -> int:
@@ -29,7 +21,10 @@ def shift_activations(graph: Graph, context: Context) -> int:
     Differs: not for the platform arm, as with session.qdqisint8allowed.
     """
     return _shift_where(
-        graph, context, SIGNED.name, lambda readers: sum(len(r.out.uses) + r.out.is_output for r in readers) == 1
+        graph,
+        context,
+        "QDQS8ToU8Transformer",
+        lambda readers: sum(len(r.out.uses) + r.out.is_output for r in readers) == 1,
     )
 
 
@@ -40,11 +35,11 @@ def shift_shared_activations(graph: Graph, context: Context) -> int:
     Opt-in: integer kernels are 2 to 7 times as fast, but round differently from the float operators: at ties, values
         change by one step of their scale.
     """
-    return _shift_where(graph, context, SHARED.name, lambda readers: True)
+    return _shift_where(graph, context, "QDQS8ToU8Shared", lambda readers: True)
 
 
 def _shift_where(graph: Graph, context: Context, name: str, fits: Callable[[list[Node]], bool]) -> int:
-    if context.target_platform == "arm":
+    if context.settings.target_platform == "arm":
         return 0
     changes = 0
     shared: dict[tuple[int, Shape], Value] = {}
@@ -95,17 +90,9 @@ def _shift(node: Node, readers: list[Node], shared: dict[tuple[int, Shape], Valu
     node.out.retype(TensorType(DType.UINT8, node.out.shape))
 
 
-PRODUCTS = tuple(
-    RulePass("QDQSelectorActionTransformer", map(product.with_signed, rules))
-    for rules in (product.RULES, product.FLOAT_RULES)
-)
+PRODUCTS = tuple(Worklist(map(product.with_signed, rules)) for rules in (product.RULES, product.FLOAT_RULES))
 
 
 def fuse_products(graph: Graph, context: Context) -> int:
     """On ARM, Conv and MatMul of int8 become QLinearConv, QLinearMatMul and MatMulIntegerToFloat."""
-    return sum(p.run(graph, context) for p in PRODUCTS) if context.target_platform == "arm" else 0
-
-
-SIGNED = FunctionPass("QDQS8ToU8Transformer", shift_activations, operators=QUANTIZERS)
-SHARED = FunctionPass("QDQS8ToU8Shared", shift_shared_activations, operators=QUANTIZERS)
-PASSES = (SIGNED, FunctionPass("QDQSelectorActionTransformer", fuse_products, operators=QUANTIZERS), SHARED)
+    return sum(p.run(graph, context) for p in PRODUCTS) if context.settings.target_platform == "arm" else 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer.passes import LaterPass, later_function
+from ortconv.optimizer.passes import Pass
 
 PASSES = (
-    later_function(f"{__name__}.lstm", "UnrolledLstmFusion", "Tanh"),
-    LaterPass(f"{__name__}.slices", "StackedSlicesElimination", "Concat"),
-    later_function(f"{__name__}.step_products", "StepProductFusion", "MatMul", "Gemm"),
+    Pass("UnrolledLstmFusion", "extended.recurrent.lstm:fuse", "Tanh"),
+    Pass("StackedSlicesElimination", "extended.recurrent.slices:stack_slices", "Concat"),
+    Pass("StepProductFusion", "extended.recurrent.step_products:fuse", "MatMul", "Gemm"),
 )

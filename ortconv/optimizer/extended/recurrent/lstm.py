@@ -11,11 +11,11 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.optimizer.conditions import is_filled_with, is_finite, rounded, same_dim, without_absent
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer.engine import Context, insert_node
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.cell import LstmCell, cell_of
-from ortconv.optimizer.insertion import LISTS_BY_INPUT, Maker, insert_node
-from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.extended.recurrent.making import Maker
+from ortconv.optimizer.insertion import LISTS_BY_INPUT
 
 OLDEST = 11
 """The opset from which on CumSum exists, and Slice and Pad have their bounds as inputs."""
@@ -335,6 +335,3 @@ class _LstmMaker(Maker):
         """The first `rows` rows of (..., batch, width)."""
         shape = (*(value.shape or ())[:-2], batch, value.dim(-1))
         return self.node("Slice", [value, self.ints(0), rows, self.ints(len(shape) - 2)], {}, shape)
-
-
-PASSES = (FunctionPass("UnrolledLstmFusion", fuse, operators=(("", "Tanh"),)),)

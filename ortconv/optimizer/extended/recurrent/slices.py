@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ortconv.ir.graph import Ints, Value
-from ortconv.optimizer.conditions import axes_of, equal_shapes, producer_of
+from ortconv.ir.operands import axes_of, producer_of
+from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.parts import AxisRange, slice_of
-from ortconv.optimizer.passes import passes
 from ortconv.optimizer.pattern import Match, P
 
 
@@ -37,6 +37,3 @@ def _stacked(value: Value | None, axis: int, rank: int) -> AxisRange | None:
     """The slice to which an Unsqueeze adds this axis; None if there is none."""
     node = producer_of(value, "Unsqueeze")
     return slice_of(node.inputs[0]) if node is not None and axes_of(node) in ((axis,), (axis - rank,)) else None
-
-
-PASSES = passes(stack_slices)

@@ -8,13 +8,13 @@ from typing import TypeAlias
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operands import constant_of
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import SLICE_BY_INPUTS, array_of, constant_of
+from ortconv.optimizer.conditions import SLICE_BY_INPUTS, array_of
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.cell import weight_product
-from ortconv.optimizer.insertion import Maker
-from ortconv.optimizer.passes import FunctionPass
+from ortconv.optimizer.extended.recurrent.making import Maker
 
 FEWEST = 4
 """Minimum number of slices for which one product is faster."""
@@ -86,6 +86,3 @@ def _product_of(make: Maker, x: Value, w: Value, transposed: bool, bias: Value |
     shape = (*(x.shape or ())[:-1], w.dim(1))
     result = make.node("MatMul", [x, w], {}, shape)
     return result if bias is None else make.node("Add", [result, bias], {}, shape)
-
-
-PASSES = (FunctionPass("StepProductFusion", fuse, operators=(("", "MatMul"), ("", "Gemm"))),)

@@ -1,0 +1,81 @@
+"""Feeds that a model accepts, for single runs and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ortconv.errors import BackendError, UnsupportedError
+from ortconv.inputs.budget import Budget, Clock
+from ortconv.inputs.feeds import Draw, Feeds, free_problem, make, sizes_to_try
+from ortconv.inputs.problem import Problem
+from ortconv.inputs.size_search import Choice, fitting, searched
+from ortconv.ir.graph import Graph
+from ortconv.runtime.session import Session
+
+DRAWS = 4
+"""Number of sets of inputs if all sizes are known: elements may be refused, such as two that add up to a divisor of 0."""
+
+MEMORY = Budget().bytes
+"""Limit on the bytes that the values of a run may occupy if the sizes are generated."""
+
+
+def first_run(
+    session: Session,
+    names: Sequence[str] | None = None,
+    arrays: Mapping[str, Any] | None = None,
+    draws: Mapping[str, Draw] | None = None,
+    seed: int = 0,
+) -> tuple[Feeds, list[Any]]:
+    """Return feeds and the outputs of a session for them. Inputs that are not in `arrays` are generated; the first
+    feeds that the model accepts are used.
+
+    Raises UsageError if there are arrays and an input is neither among them nor among the draws.
+    """
+    return accepted(session.model.graph, partial(session.run, names), arrays, draws, seed)
+
+
+def accepted(
+    graph: Graph,
+    run: Callable[[Feeds], list[Any]],
+    arrays: Mapping[str, Any] | None = None,
+    draws: Mapping[str, Draw] | None = None,
+    seed: int = 0,
+) -> tuple[Feeds, list[Any]]:
+    """Like `first_run`, with a function that runs the model."""
+    failure: BackendError | None = None
+    for feeds in candidates(graph, seed, arrays, draws):
+        try:
+            return feeds, run(feeds)
+        except BackendError as error:
+            failure = failure or error
+    assert failure is not None
+    raise failure
+
+
+def candidates(
+    graph: Graph, seed: int = 0, arrays: Mapping[str, Any] | None = None, draws: Mapping[str, Draw] | None = None
+) -> Iterator[Feeds]:
+    """Feeds for the required inputs, one set for each initial size of the free dimensions; DRAWS if none is free and all
+    inputs are generated.
+
+    Free dimensions get the sizes that the graph implies; leading dimensions that are free are a batch of 1. The same
+    seed gives the same feeds. `arrays` are fed unchanged. Raises UnsupportedError if all sizes need more than MEMORY.
+    """
+    arrays, draws = arrays or {}, draws or {}
+    problem = free_problem(graph, arrays, draws)
+    seeds = range(seed, seed + (1 if problem.free or arrays else DRAWS))
+    for choice in _choices(problem, seeds, may_search=not (arrays or draws)):
+        yield {**arrays, **make(*choice, draws)}
+
+
+def _choices(problem: Problem, seeds: Sequence[int], *, may_search: bool) -> Iterator[Choice]:
+    """Sizes that meet the demands of the graph, with these seeds; then those that only runs of the graph on numpy find."""
+    least = yield from fitting(problem, sizes_to_try(problem, batch=1), MEMORY, seeds)
+    if may_search:
+        yield from searched(problem, Clock(Budget()))
+    if least > MEMORY:
+        raise UnsupportedError(
+            f"the model needs {least / 2**30:.3g} GiB with the sizes that fit it", hint="give inputs of your own"
+        )

@@ -1,0 +1,120 @@
+"""Arithmetic on dimensions that may be symbols."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from ortconv.choices import natural
+from ortconv.ir.broadcast import is_minimum
+from ortconv.ir.types import Dim, Shape
+
+ANONYMOUS = re.compile(r"\?|unk__\d+$")
+"""Pattern of the symbols that shape inference invents, in ortconv and elsewhere."""
+
+TIMES = "·"
+"""Separator of the factors in the name of a dimension that is a product of others, a number first: 4·batch."""
+
+
+def is_anonymous(dim: object) -> bool:
+    """True for a symbol that shape inference invented."""
+    return isinstance(dim, str) and ANONYMOUS.match(dim) is not None
+
+
+def as_dim(element: object) -> Dim:
+    """The dimension that an element of a shape states; None for another object, and for a negative number."""
+    return element if isinstance(element, str) or (isinstance(element, int) and element >= 0) else None
+
+
+def is_vague(shape: Shape | None) -> bool:
+    """True if a shape, or one of its dimensions, is unknown or has no name."""
+    return shape is None or any(type(d) is not int and (d is None or is_anonymous(d)) for d in shape)
+
+
+def times(*dims: Dim) -> Dim:
+    """The product of dimensions, as a number or a symbol; None unless all are known."""
+    number, symbols = _factors(dims)
+    return None if None in dims else _named(number, symbols)
+
+
+def quotient(dims: Sequence[Dim], others: Sequence[Dim]) -> Dim:
+    """The product of dimensions divided by the product of others; None if it is unknown or not exact."""
+    if None in dims or None in others:
+        return None
+    (total, symbols), (divisor, taken) = _factors(dims), _factors(others)
+    if divisor <= 0 or total % divisor or taken - symbols:
+        return None
+    return _named(total // divisor, symbols - taken)
+
+
+def _factors(dims: Sequence[Dim]) -> tuple[int, Counter[str]]:
+    """(product of the numbers, symbols with their multiplicity) of these dimensions."""
+    number, symbols = 1, Counter[str]()
+    for d in dims:
+        if isinstance(d, int):
+            number *= d
+        elif d is not None:
+            first, *others = d.split(TIMES)
+            factor = natural(first) if others else None
+            if factor is not None:
+                number *= factor
+            else:
+                others.append(first)
+            symbols.update(others)
+    return number, symbols
+
+
+def _named(number: int, symbols: Counter[str]) -> Dim:
+    names = sorted(symbols.elements())
+    if names and (number < 0 or any(map(str.isdecimal, names))):
+        return None
+    return number if not names or not number else TIMES.join([str(number)] * (number != 1) + names)
+
+
+PLUS = "+"
+"""Separator of the terms in the name of a dimension that is a sum of others, a number last: past+rows+1."""
+
+
+def plus(*dims: Dim) -> Dim:
+    """The sum of dimensions, as a number or a symbol; None unless all are known."""
+    if None in dims:
+        return None
+    number = sum(d for d in dims if isinstance(d, int))
+    names = sorted(d for d in dims if isinstance(d, str))
+    return PLUS.join(names + [str(number)] * (number > 0)) if names and number >= 0 else None if names else number
+
+
+def minus(whole: Dim, part: Dim) -> Dim:
+    """A sum without some of its terms; None if `part` does not consist of its terms."""
+    if part == 0 or whole is None or part is None:
+        return whole if part == 0 else None
+    if whole == part:
+        return 0
+    if isinstance(whole, int) and isinstance(part, int):
+        return whole - part if whole > part else None
+    terms, subtracted = _terms(whole), _terms(part)
+    return plus(*(terms - subtracted).elements()) if subtracted <= terms else None
+
+
+def _terms(dim: int | str) -> Counter[Dim]:
+    """The terms of a dimension with their multiplicity. A minimum is one term, even of a sum."""
+    if isinstance(dim, int) or "(" in dim:
+        return Counter([dim])
+    return Counter(d if (number := natural(d)) is None else number for d in dim.split(PLUS))
+
+
+def at_most(limit: Dim, dim: Dim) -> Dim:
+    """The minimum of two dimensions; None if it cannot be expressed."""
+    if limit == dim:
+        return dim
+    if isinstance(limit, int) and isinstance(dim, int):
+        return min(limit, dim)
+    if isinstance(limit, str) and isinstance(dim, int):
+        limit, dim = dim, limit
+    return f"min({limit},{dim})" if isinstance(limit, int) and limit > 0 and isinstance(dim, str) else None
+
+
+def stretches_to(dim: object, whole: object) -> bool:
+    """True if a dimension that broadcasts to another one equals it. This includes min(whole, number) for a number above 1."""
+    return dim == whole or (is_minimum(dim, whole) and not str(dim).startswith("min(1,"))

@@ -1,0 +1,36 @@
+"""Small graphs with free dimensions, and the first inputs that are found for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+from onnx import numpy_helper
+
+from ortconv.inputs.budget import Clock
+from ortconv.inputs.trials import Trial, trials
+from ortconv.ir.graph import Graph
+from ortconv.ir.model import Model
+from ortconv.onnxio.load import from_proto
+from ortconv.runtime.session import Session
+
+
+def graph(body: str, x: str = "float[N,C,H,W] x", **weights: tuple[int, ...] | np.ndarray) -> Graph:
+    """A model of these inputs and constants: of the given shape, or of the given elements."""
+    text = f'<ir_version: 10, opset_import: ["": 17, "com.microsoft": 1]> g ({x}) => (y) {{ {body} }}'
+    model = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(0)
+    for name, given in weights.items():
+        array = given if isinstance(given, np.ndarray) else rng.standard_normal(given).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return from_proto(model).graph
+
+
+def ints(*numbers: int) -> np.ndarray:
+    """An int64 tensor of one dimension."""
+    return np.array(numbers, np.int64)
+
+
+def first_trial(given: Graph, clock: Clock) -> Trial:
+    """The first inputs that numpy computes. Raises BackendError if the search ends without any."""
+    session = Session(Model(given), ["numpy"])
+    return next(trials(given, lambda feeds: session.run(None, feeds), (), clock, []))[0]
