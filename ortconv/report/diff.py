@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ortconv.differences.changes import ABSENT
-from ortconv.models import load
-from ortconv.report.page import about
-from ortconv.report.picture import drawn
 from ortconv.report.sections import Section
-from ortconv.report.story import RewriteStep, story_page
 from ortconv.wording import counted, listed
 
 if TYPE_CHECKING:
@@ -52,6 +48,11 @@ def sections(found: ModelDiff, *, everything: bool = False) -> list[Section]:
 
 def page_of(found: ModelDiff, a: Path, b: Path, options: Mapping[str, object]) -> str:
     """Both graphs with the changed nodes marked, and for a conversion its rewrites as steps; `options` are those of the command."""
+    from ortconv.models import load
+    from ortconv.report.page import about
+    from ortconv.report.picture import drawn
+    from ortconv.report.story import RewriteStep, story_page
+
     scenes = [drawn(load(path, only_to_run=True).graph) for path in (a, b)]
     replayed = found.replay.steps if found.replay is not None else ()
     changes = [change for change in found.changes if change.kind not in UNMARKED]

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ortconv.files import size
-from ortconv.models import load
-from ortconv.report.page import about, page
-from ortconv.report.picture import drawn, picture, stage
 from ortconv.report.sections import Section
 from ortconv.wording import counted, shortened, tally
 
@@ -39,6 +36,10 @@ def sections(found: Inspection, *, everything: bool = False) -> list[Section]:
 
 def page_of(found: Inspection, model: Path, fix_dims: Mapping[str, int], options: Mapping[str, object]) -> str:
     """The inspection as a page with the graph of the file as it is; `options` are those of the command."""
+    from ortconv.models import load
+    from ortconv.report.page import about, page
+    from ortconv.report.picture import drawn, picture, stage
+
     graph = load(model, fix_dims, only_to_run=True).graph
     head, *shown = sections(found, everything=True)
     return page(

@@ -14,15 +14,12 @@ from ortconv.partition.advice import Merge
 from ortconv.partition.cost import ASSUMPTIONS, Estimate
 from ortconv.partition.refusals import refusals
 from ortconv.report.convert import gained
-from ortconv.report.labels import byte_text, operators
-from ortconv.report.page import about, page
-from ortconv.report.picture import picture, stage
-from ortconv.report.scene import Scene, headline
 from ortconv.report.sections import Link, Section
 from ortconv.wording import counted, milliseconds, shortened
 
 if TYPE_CHECKING:
     from ortconv.pipeline.analysis import Analysis
+    from ortconv.report.scene import Scene
 
 VERSION = 1
 
@@ -203,6 +200,10 @@ def page_of(
     options: Mapping[str, object],
 ) -> str:
     """The page; `levels` are analyses at all levels to compare, `options` those of the command."""
+    from ortconv.report.page import about, page
+    from ortconv.report.picture import picture, stage
+    from ortconv.report.scene import headline
+
     found = picture(scene, title, analysis.estimate)
     return page(
         title,
@@ -249,6 +250,8 @@ def _reason_rows(analysis: Analysis) -> Iterator[tuple[object, ...]]:
 
 def _partition_rows(analysis: Analysis) -> Iterator[tuple[object, ...]]:
     """The partitions. Those that save or lose most come first."""
+    from ortconv.report.labels import byte_text, operators
+
     pairs = zip(analysis.partitioning.partitions, analysis.estimate.partitions, strict=True)
     for i, (p, c) in sorted(enumerate(pairs), key=lambda row: -abs(row[1][1].gain)):
         copied = f"{byte_text(c.bytes_in)} in, {byte_text(c.bytes_out)} out"
