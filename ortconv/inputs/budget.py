@@ -1,4 +1,4 @@
-"""Limits on the time and memory of a validation, and the errors of models that exceed them."""
+"""Limits on the time and memory of runs and searches, and the errors of models that exceed them."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class SearchTime:
 
 @dataclass(slots=True)
 class Clock:
-    """The remaining time of a budget. Only the time spent in `reference` and `validate` counts.
+    """The remaining time of a budget. Only the time inside its `with` blocks counts.
 
     `by_trial` is the time for sizes that are found by running the model, for all engines together.
     """
