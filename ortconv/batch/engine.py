@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
@@ -27,7 +27,7 @@ class Engine(Generic[T, R]):
         self._work, self.crew = work, crew
         self._running: dict[Future[R], T] = {}
 
-    def run(self, items: Iterable[T]) -> Generator[tuple[T, R | OrtconvError], None, None]:
+    def run(self, items: Iterable[T]) -> Iterator[tuple[T, R | OrtconvError]]:
         """Yield each item with its result or ortconv error, in the order in which they end. Any other exception ends the batch."""
         ended: queue.SimpleQueue[Future[R]] = queue.SimpleQueue()
         waiting = iter(items)
@@ -88,10 +88,6 @@ class Batch(Iterator[tuple[T, R | Failure]]):
     def busy(self) -> list[tuple[str, Activity, float]]:
         """The names of the items in progress, each with its current activity and the seconds since it began."""
         return [(self._name(item), activity, seconds) for item, activity, seconds in self._engine.busy()]
-
-    def close(self) -> None:
-        """Stop the batch. Items that have not begun are left out."""
-        self._outcomes.close()
 
 
 def _outcome(future: Future[Any]) -> Any:
