@@ -45,6 +45,10 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+FULL = (errno.ENOSPC, errno.EFBIG)
+"""Errors of files that cannot grow."""
+
+
 def by_system(error: MemoryError | OSError) -> OrtconvError:
     """An error for an exception of the system: out of memory, or a file that could not be read or written."""
     if isinstance(error, MemoryError) or error.errno == errno.ENOMEM:
@@ -53,6 +57,8 @@ def by_system(error: MemoryError | OSError) -> OrtconvError:
             hint="try smaller inputs, or a machine with more memory",
         )
     reason = error.strerror or str(error)
+    if error.filename is None and error.errno in FULL:
+        return UsageError(f"cannot write the output: {reason}", hint="make room, or write to another place")
     return UsageError(f"cannot read or write: {reason}" if error.filename else reason, file=error.filename)
 
 

@@ -26,9 +26,8 @@ def calls(function: Callable[[], object]) -> int:
 
 
 def imported(*arguments: str) -> set[str]:
-    """The modules that import statements load in a new interpreter and its children for a command line."""
-    command = [sys.executable, "-X", "importtime", *arguments]
+    """The modules that a new interpreter and its children load for a command line."""
+    command = [sys.executable, "-v", *arguments]
     root = Path(__file__).resolve().parents[1]
     done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=True)
-    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
-    return {line.rsplit("|", 1)[1].strip() for line in lines}
+    return {line.split("'")[1] for line in done.stderr.splitlines() if line.startswith("import '")}

@@ -271,7 +271,7 @@ def test_wrong_options_are_usage_errors(tmp_path: Path) -> None:
 
 def test_a_model_that_cannot_run_is_not_converted(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="cannot be measured"):
-        ortconv.convert(DENSE, tmp_path / "x.ort", float16=True, validate_budget="20s,1")
+        ortconv.convert(DENSE, tmp_path / "x.ort", float16=True, validate_budget="20s,1B")
     assert not (tmp_path / "x.ort").exists()
 
 

@@ -29,6 +29,7 @@ LAYERS: list[set[str]] = [
     {"backends"},
     {"models"},
     {"session"},
+    {"stream"},
     {"inputs"},
     {"compare"},
     {"validation"},
@@ -43,7 +44,7 @@ LAYERS: list[set[str]] = [
 ]
 RANK = {unit: rank for rank, units in enumerate(LAYERS) for unit in units}
 
-PARTS = {"runtime/session": "session", "runtime/stream": "session"}
+PARTS = {"runtime/session": "session"}
 """Modules that stand in another layer than the rest of their package."""
 
 ROOMS = ("replay", "algorithms", "kernels", "fusion", "")

@@ -35,7 +35,7 @@ from ortconv.partition.limits import Limits
 from ortconv.partition.profile import Copies, DeviceProfile
 from ortconv.pipeline import Offload, Options, convert, optimize
 from ortconv.pipeline.maximize_offload import Gain, maximize
-from tests.conftest import SMALL
+from tests.conftest import SAMPLES, SMALL
 
 SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[2] / "shared")) / "models"
 STRESS = {"stress_redundant_27k_op13", "stress_unrolled_lstm_ts13"}
@@ -351,6 +351,9 @@ def test_what_could_be_rewritten_is_said(model: Path, capsys: pytest.CaptureFixt
     said = {row["op"]: "--maximize-offload" in str(row["advice"]) for row in refusals("partition", str(model))}
     assert said == {"Erf": False, "HardSigmoid": True, "MatMul": False}
     assert "--maximize-offload" not in str(refusals("partition", str(model), "--maximize-offload"))
+    quantized = refusals("partition", str(SAMPLES / "qdq_cnn.onnx"))
+    assert all("--maximize-offload" in str(row["advice"]) for row in quantized if row["rule"] == "qdq")
+    assert "qdq" in {row["rule"] for row in quantized}
 
 
 def test_convert_in_runtime_style(model: Path) -> None:

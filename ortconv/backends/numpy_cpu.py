@@ -56,5 +56,6 @@ class _InThreads:
             return self._plan.run(inputs)
 
     def profile(self, inputs: Sequence[RuntimeValue]) -> tuple[list[RuntimeValue], list[TimedStep]]:
+        steps: list[TimedStep] = []
         with products_in(self._count):
-            return self._plan.profile(inputs)
+            return self._plan.run(inputs, steps), steps

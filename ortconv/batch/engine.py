@@ -67,11 +67,15 @@ class Failure:
         """The kind of failure, in a word or two."""
         return self.error.kind
 
+    @property
+    def reason(self) -> str:
+        """The message of the error, with the node if there is one."""
+        return f"{self.error.node}: {self.error.message}" if self.error.node else self.error.message
+
     def to_dict(self) -> dict[str, Any]:
         """The failure as plain data, for JSON."""
-        error = self.error
-        found = {"source": self.source, "kind": self.kind, "error": error.message, "exit_code": error.exit_code}
-        return {**found, "hint": error.hint}
+        found = {"source": self.source, "kind": self.kind, "error": self.reason, "exit_code": self.error.exit_code}
+        return {**found, "hint": self.error.hint}
 
 
 class Batch(Iterator[tuple[T, R | Failure]]):

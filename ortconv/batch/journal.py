@@ -79,7 +79,7 @@ class BatchJournal:
             raise UsageError(
                 "another batch is writing to this folder",
                 file=folder,
-                hint="wait until it has ended, or choose another --output-dir",
+                hint="wait until it has ended, or write to another folder",
             )
         if not _ends_with_line(self._descriptor):
             os.write(self._descriptor, b"\n")

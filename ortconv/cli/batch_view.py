@@ -116,7 +116,7 @@ class BatchView:
         if github:
             append_summary(self._markdown())
             for failure in self.failures:
-                annotate(failure.error.message, file=failure.source, title=f"ortconv: {failure.kind}")
+                annotate(failure.reason, file=failure.source, title=f"ortconv: {failure.kind}")
         if self.as_json:
             print_json(self._document(), indent=None)
         elif not self.quiet:
@@ -144,7 +144,7 @@ class BatchView:
         return (self._ended or time.monotonic()) - self._began
 
     def _rows(self) -> list[tuple[str, str, str]]:
-        return [(f.kind, f.source, f.error.message) for f in sorted(self.failures, key=lambda f: (f.kind, f.source))]
+        return [(f.kind, f.source, f.reason) for f in sorted(self.failures, key=lambda f: (f.kind, f.source))]
 
     def _document(self) -> dict[str, Any]:
         return {

@@ -115,7 +115,7 @@ def _converted(source: Subject, level: str) -> Subject:
     return Subject(f"{source.label} optimized ({level})", model, source.backends, None, Origin(names, rewrites))
 
 
-LOSS = "; if you expect a loss, as by float16, set a limit of your own, such as --fail-on 'scaled>0.01'"
+LOSS = "if you expect a loss, as by float16, set a limit of your own, such as --fail-on 'scaled>0.01'"
 
 
 def _refuse(found: Sequence[Comparison], gated: bool) -> None:
@@ -129,9 +129,8 @@ def _refuse(found: Sequence[Comparison], gated: bool) -> None:
         measure.mismatch or f"max abs {measure.max_abs:.3g}, scaled {measure.scaled:.3g} of {output.limit:.1e} allowed"
     )
     more = f"; {len(wrong) - 1} more differ" if len(wrong) > 1 else ""
-    hint = (
-        None
-        if one.layers is not None
-        else "--layers finds the first value that differs" + ("" if measure.mismatch else LOSS)
+    hints = [] if one.layers is not None else ["--layers finds the first value that differs"]
+    hints += [] if measure.mismatch else [LOSS]
+    raise MismatchError(
+        f"output '{output.name}' of {one.subject.label} differs: {difference}{more}", hint="; ".join(hints) or None
     )
-    raise MismatchError(f"output '{output.name}' of {one.subject.label} differs: {difference}{more}", hint=hint)

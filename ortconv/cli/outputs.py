@@ -18,7 +18,7 @@ IN_PLACE = ("configs",)
 
 
 def check_outputs(ctx: click.Context) -> None:
-    """UsageError for an output that is also an input or another output of the command, or that has a model's suffix.
+    """UsageError for an output that is also an input or another output of the command, that has a model's suffix, or that is -.
 
     An option that may be a directory is convert's output, which is a model.
     """
@@ -43,8 +43,10 @@ def _written(ctx: click.Context) -> Iterator[tuple[click.Parameter, Path]]:
 
 
 def _check_output(param: click.Parameter, path: Path, inputs: Sequence[tuple[click.Parameter, Path]]) -> None:
-    """UsageError for an output that is one of the inputs, or has a model's suffix."""
+    """UsageError for an output that is one of the inputs, has a model's suffix, or stands for stdout."""
     name = f"{param.opts[0]} {path}"
+    if str(path) == "-":
+        raise UsageError(f"{name}: results are written to files, not to stdout", hint="name a file")
     for other, source in inputs:
         if _is_same(path, source) and other.name not in IN_PLACE:
             raise UsageError(f"{name} is {_title(other)} of this command", hint="choose another name for it")

@@ -59,7 +59,7 @@ def _message(error: click.ClickException) -> str:
     """Click's sentence as ortconv writes messages, without the nearest names, which are a hint."""
     if isinstance(error, click.BadParameter) and error.param and not isinstance(error, click.MissingParameter):
         return f"{_name(error.param)}: {_plain(error.message)}"
-    return _plain(error.message or error.format_message())
+    return _plain(" ".join((error.message or error.format_message()).split()))
 
 
 def _plain(sentence: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ortconv.compare.layers import ComparedLayer, Loss, compare_layers, largest_loss
 from ortconv.compare.measure import Measure, measure
-from ortconv.compare.tolerance import limit, random_outputs
+from ortconv.compare.tolerance import allowance, random_outputs
 from ortconv.errors import BackendError, OrtconvError, UsageError
 from ortconv.inputs.candidates import candidates
 from ortconv.inputs.feeds import Draw, Feeds
@@ -60,16 +60,23 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """An output of two models. If it `is_random`, only its type and shape have to be the same."""
+    """An output of two models. If it `is_random`, only its type and shape have to be the same. `floor` is an absolute difference
+    that does not matter.
+    """
 
     name: str
     found: Measure
     limit: float
+    floor: float
     is_random: bool = False
 
     @property
+    def is_near(self) -> bool:
+        return self.found.within(self.limit, self.floor)
+
+    @property
     def same(self) -> bool:
-        return self.found.within(self.limit) or (self.is_random and self.found.mismatch is None)
+        return self.is_near or (self.is_random and self.found.mismatch is None)
 
 
 @dataclass
@@ -158,17 +165,24 @@ def compare(
     if not arrays and all(draw.shape is None for draw in draws.values()):
         draws = _shaped(subjects, draws)
     feeds, results = _run_all(sessions, subjects, candidates(reference.model.graph, seed, arrays, draws))
-    outputs = reference.model.graph.outputs
-    dtypes, random = [v.dtype for v in outputs], random_outputs(reference.model.graph)
     found = []
     for other, got in zip(subjects[1:], results[1:], strict=True):
-        allowed = max(limit(s.model.graph, dtypes) for s in (reference, other))
-        measured = map(measure, results[0], got)
-        each = [Output(v.name, m, allowed, k in random) for k, (v, m) in enumerate(zip(outputs, measured, strict=True))]
-        found.append(Comparison(other, each))
+        found.append(Comparison(other, _outputs(reference.model.graph, other.model.graph, results[0], got)))
         if layers:
             _look_inside(reference, found[-1], feeds, custom_op_library)
     return feeds, found
+
+
+def _outputs(first: Graph, second: Graph, want: Sequence[Any], got: Sequence[Any]) -> list[Output]:
+    """The outputs of two graphs, with their values in the order of the first graph."""
+    dtypes, random = [v.dtype for v in first.outputs], random_outputs(first)
+    one, other = allowance(first, dtypes), allowance(second, dtypes)
+    limit, counterparts = max(one.limit, other.limit), {v.name: v for v in second.outputs}
+    found = []
+    for k, (value, a, b) in enumerate(zip(first.outputs, want, got, strict=True)):
+        floor = max(one.floor(value), other.floor(counterparts[value.name]))
+        found.append(Output(value.name, measure(a, b), limit, floor, k in random))
+    return found
 
 
 def _shaped(subjects: Sequence[Subject], draws: Mapping[str, Draw]) -> dict[str, Draw]:

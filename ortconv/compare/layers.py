@@ -16,7 +16,7 @@ from ortconv.compare.pairs import are_single, changed_form
 from ortconv.compare.tolerance import Allowance
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.runtime.stream import stream
+from ortconv.stream import stream
 
 IN_MEMORY = 256 << 20
 """Bytes of values that wait in memory for their counterpart; the rest waits on disk."""
@@ -24,19 +24,22 @@ IN_MEMORY = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class ComparedLayer:
-    """A value that both graphs have: its names in both, its producer, the distance, and the permitted distance."""
+    """A value that both graphs have: its names in both, its producer, the distance, and the permitted distance. `floor` is an
+    absolute difference that does not matter.
+    """
 
     name: str
     other: str
     node: Node
     found: Measure
     limit: float
+    floor: float
     permuted: bool = False
     """True if both have the same elements in another order, for example after a change of layout."""
 
     @property
     def same(self) -> bool:
-        return self.permuted or self.found.within(self.limit)
+        return self.permuted or self.found.within(self.limit, self.floor)
 
 
 def compare_layers(
@@ -67,7 +70,7 @@ def compare_layers(
                 counted.add(node)
                 allowance.add(node)
             for name in counterparts.get(value.name, ()):
-                layer = _compared(name, source.take(name), value, got, node, allowance.limit)
+                layer = _compared(name, source.take(name), value, got, node, allowance)
                 if layer is not None:
                     yield layer
 
@@ -77,15 +80,16 @@ def _used(graph: Graph) -> set[str]:
     return {v.name for node in graph for v in node.present_outputs if v.is_used}
 
 
-def _compared(name: str, want: Any, value: Value, got: Any, node: Node, limit: float) -> ComparedLayer | None:
+def _compared(name: str, want: Any, value: Value, got: Any, node: Node, allowance: Allowance) -> ComparedLayer | None:
     """The comparison of a value with its counterpart; None if one is unknown, or if they mean something else."""
     if want is None or got is None:
         return None
     found = measure(want, got)
     if found.mismatch is not None and not value.is_output and _differ_in_kind(want, got):
         return None
-    permuted = not found.within(limit) and _is_permuted(want, got)
-    return ComparedLayer(name, value.name, node, found, limit, permuted)
+    limit, floor = allowance.limit, allowance.floor(value)
+    permuted = not found.within(limit, floor) and _is_permuted(want, got)
+    return ComparedLayer(name, value.name, node, found, limit, floor, permuted)
 
 
 def _counterparts(first: Graph, names: Mapping[str, str], made: Collection[str]) -> dict[str, list[str]]:

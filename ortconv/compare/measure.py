@@ -32,15 +32,18 @@ class Measure:
     dtype: str = ""
     shape: tuple[int, ...] = ()
 
-    def within(self, limit: float) -> bool:
-        """True if the distance is within the limit. Integers must be equal, except for 8-bit integers in quantized graphs."""
+    def within(self, limit: float, floor: float = 0.0) -> bool:
+        """True if the distance is within the limit, or at most `floor`. Integers must be equal, except for 8-bit integers in
+        quantized graphs.
+        """
         if self.mismatch is not None:
             return False
         if math.isnan(self.max_abs) or self.max_abs == 0:
             return True
         if self.dtype in ("int8", "uint8"):
             return limit >= QUANTIZED_LIMIT and self.scaled <= limit
-        return not self.dtype.startswith(("int", "uint", "bool")) and self.scaled <= limit
+        is_near = self.scaled <= limit or self.max_abs <= floor
+        return is_near and not self.dtype.startswith(("int", "uint", "bool"))
 
 
 def measure(want: Any, got: Any) -> Measure:

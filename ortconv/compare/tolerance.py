@@ -41,22 +41,31 @@ EPSILON = {
 FLOORS = {DType.FLOAT16: 2.0**-23, DType.BFLOAT16: 1e-38, DType.FLOAT: 1e-37, DType.DOUBLE: 1e-300}
 """Differences too small to matter: two subnormals of float16, less than the smallest normal number of other types."""
 
+SIGMOID_ERROR = 2.0**-23
+"""onnxruntime approximates sigmoids to this absolute error: few digits of a small result are right."""
+
 MOVES = frozenset((*named(Trait.MOVES, Trait.JOINS, Trait.PICKS), "Pad"))
 """Operators whose first result consists of elements of their first input; Pad adds a constant."""
 
 
 def limit(graph: Graph, dtypes: Sequence[DType | None]) -> float:
     """The permitted scaled difference for these outputs: rounding grows with the longest sum and the number of sums."""
+    return allowance(graph, dtypes).limit
+
+
+def allowance(graph: Graph, dtypes: Sequence[DType | None]) -> Allowance:
+    """The permitted difference of these outputs of a graph."""
     found = Allowance(dtypes)
     for node in graph.walk():
         found.add(node)
-    return found.limit
+    return found
 
 
 class Allowance:
     """The permitted scaled difference for nodes that compute a value together; nodes can be added as they run."""
 
     def __init__(self, dtypes: Iterable[DType | None] = ()) -> None:
+        self._half = False
         self._narrow = max((EPSILON.get(d, 0.0) for d in dtypes if d is not None), default=0.0)
         self._quantized = False
         self._sums = 0
@@ -65,6 +74,7 @@ class Allowance:
     def add(self, node: Node) -> None:
         self._quantized = self._quantized or quantizes(node)
         for value in node.present_outputs:
+            self._half = self._half or value.dtype is DType.FLOAT16
             if value.dtype in EPSILON:
                 self._narrow = max(self._narrow, EPSILON[value.dtype])
         length = _sum_length(node)
@@ -79,6 +89,14 @@ class Allowance:
         if self._narrow:
             return min(self._narrow * (4 + math.sqrt(self._sums)), max(self._narrow, QUANTIZED_LIMIT))
         return float(np.finfo(np.float32).eps) * math.sqrt(self._longest) * (8 + 2 * math.sqrt(self._sums))
+
+    def floor(self, value: Value) -> float:
+        """An absolute difference of a value that is too small to matter."""
+        node = _computing_node(value)
+        if node is not None and "Sigmoid" in (node.op, node.attr("activation", "")):
+            return SIGMOID_ERROR
+        dtype = DType.FLOAT16 if self._half else value.dtype
+        return 0.0 if dtype is None else FLOORS.get(dtype, 0.0)
 
 
 def quantizes(node: Node) -> bool:

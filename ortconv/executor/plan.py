@@ -126,11 +126,6 @@ class Plan:
             slot = self._slots[value] = self._new_slot(constant(value))
         return slot
 
-    def profile(self, inputs: Sequence[RuntimeValue]) -> tuple[list[RuntimeValue], list[TimedStep]]:
-        """The same as `run`, and the time of each step."""
-        events: list[TimedStep] = []
-        return self.run(inputs, events), events
-
     def _label(self, node: Node) -> str:
         """A label for the step of a node: the node, or the first and last node of a fused step."""
         nodes = self._together.get(node, (node,))

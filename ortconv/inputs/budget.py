@@ -57,11 +57,15 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Parse a time, a size or both, such as "30s", "500M" or "2min,4GiB". Raises UsageError for anything else."""
+        """Parse a time, a size or both, such as "30s", "500M" or "2min,4GiB". Raises UsageError for anything else, also for a
+        number without a unit, which may be meant as seconds.
+        """
         found: dict[str, float] = {}
         for part in re.split(r"[,\s]+", text.strip().lower()):
             try:
                 seconds = seconds_of(part)
+                if part.isdecimal():
+                    raise ValueError(part)
                 if seconds is not None:
                     found["seconds"] = seconds
                 else:

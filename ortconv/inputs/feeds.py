@@ -16,7 +16,7 @@ from ortconv.inputs.operands import is_condition, is_divisor, is_float_index, pa
 from ortconv.inputs.problem import Problem, Sizes
 from ortconv.inputs.ranks import LARGEST_RANK
 from ortconv.inputs.repair import repair
-from ortconv.inputs.shape_inference import infer_shapes
+from ortconv.inputs.shapes import infer_shapes
 from ortconv.inputs.sizes import can_be_met, solve
 from ortconv.ir.footprint import footprint
 from ortconv.ir.graph import Graph, Value

@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from ortconv.inputs import shape_inputs
 from ortconv.inputs.demands import Numbers
 from ortconv.inputs.ranks import LARGEST_RANK, rank_of
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import TensorType
-from ortconv.onnxlib import NodeProto
+
+if TYPE_CHECKING:
+    from ortconv.onnxlib import NodeProto
 
 Sizes = dict[str, int]
 """Sizes of free dimensions by name."""

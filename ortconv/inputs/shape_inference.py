@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from ortconv.errors import BackendError, GraphError
 from ortconv.inputs.demands import Numbers
 from ortconv.inputs.problem import Problem
+from ortconv.inputs.shapes import made_by, shape_with
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.tensor import Tensor
@@ -20,30 +21,10 @@ from ortconv.onnxio.messages import subgraphs
 from ortconv.onnxio.proto import empty_model, node_proto, tensor_proto, value_info
 from ortconv.onnxio.shield import SliceBelowZeroError
 from ortconv.onnxlib import IR_VERSION, AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
-from ortconv.runtime.deadline import check_limit
 from ortconv.watch import risky
 
 
-def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numbers]:
-    """The shapes of all values that are determined by these sizes. Raises TimeLimitError at the end of the search time."""
-    check_limit()
-    fed = {v: problem.shape(v, sizes) for v in problem.made if v in problem.shapes}
-    if not sizes:
-        graphs = problem.graph.graphs()
-        values = (v for g in graphs for v in (*g.inputs, *g.initializers.values(), *_made_by(g)))
-        return {**_declared_shapes(values), **fed}
-    found = _inferred_shapes(problem, sizes, fed)
-    if problem.observe is not None:
-        found.update(problem.observe(dict(sizes), found))
-    return found
-
-
-def shapes_of_any_run(graph: Graph) -> dict[Value, Numbers]:
-    """The shapes and dimensions that are the same with all inputs."""
-    return _inferred_shapes(Problem(graph, []), {}, _declared_shapes(graph.inputs))
-
-
-def _inferred_shapes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[Value, Numbers]) -> dict[Value, Numbers]:
+def inferred_shapes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[Value, Numbers]) -> dict[Value, Numbers]:
     """The shapes that onnx infers from those of constants and of the inputs `fed`, as far as they are known."""
     graph = problem.graph
     constants = (v for g in graph.graphs() for v in g.initializers.values())
@@ -63,7 +44,7 @@ def _encoder_shapes(problem: Problem, node: Node, found: Mapping[Value, Numbers]
         return {}
     if node not in problem.encoders:
         problem.encoders[node] = Problem(encoder, [], outer=tuple(captures(node)))
-    return _inferred_shapes(problem.encoders[node], {}, {encoder.inputs[0]: found[x]})
+    return inferred_shapes(problem.encoders[node], {}, {encoder.inputs[0]: found[x]})
 
 
 def _model_with_sizes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[Value, Numbers]) -> ModelProto:
@@ -75,14 +56,14 @@ def _model_with_sizes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[V
     message.graph.initializer.extend(tensor_proto(tensor, value.name) for value, tensor in held.items())
     for value in graph.inputs:
         if value not in held:
-            _declare(message.graph.input.add(), value, fed.get(value) or _shape_with(value, sizes))
+            _declare(message.graph.input.add(), value, fed.get(value) or shape_with(value, sizes))
     large = (v for v in graph.initializers.values() if v not in held and not v.is_input)
     message.graph.input.extend(map(value_info, (*large, *(v for v in problem.outer if v not in held))))
     if not problem.messages:
         problem.messages += (_without_declared_shapes(_standard_equivalent(node) or node_proto(node)) for node in graph)
     message.graph.node.extend(problem.messages)
     for made in _not_inferred(graph):
-        _declare(message.graph.value_info.add(), made, _shape_with(made, sizes))
+        _declare(message.graph.value_info.add(), made, shape_with(made, sizes))
     message.graph.output.extend(value_info(v) for v in graph.outputs if v.producer is None)
     return message
 
@@ -152,21 +133,6 @@ def _without_declared_shapes(message: NodeProto) -> NodeProto:
     return message
 
 
-def _declared_shapes(values: Iterable[Value]) -> dict[Value, Numbers]:
-    return {v: shape for v in values if (shape := _shape_with(v, {})) is not None}
-
-
-def _made_by(graph: Graph) -> Iterator[Value]:
-    return (v for node in graph for v in node.present_outputs)
-
-
-def _shape_with(value: Value, sizes: Mapping[str, int]) -> Numbers | None:
-    """The shape of a value, with sizes in place of symbols; None if its rank is not known."""
-    if value.shape is None:
-        return None
-    return tuple(d if isinstance(d, int) else None if d is None else sizes.get(d) for d in value.shape)
-
-
 def _declare(info: ValueInfoProto, value: Value, shape: Numbers | None) -> None:
     """Fill the description of a value, with this shape if it is a tensor. onnx reads no dimension of 2^63 or more."""
     made = value_info(value)
@@ -186,7 +152,7 @@ def _note_shapes(message: GraphProto, graph: Graph, found: dict[Value, Numbers])
     """Add the shapes of a graph's message to `found`, including those of its subgraphs."""
     infos = (info for info in (*message.value_info, *message.output) if info.type.tensor_type.HasField("shape"))
     shapes = {info.name: tuple(map(_known_size, info.type.tensor_type.shape.dim)) for info in infos}
-    for value in (*graph.inputs, *_made_by(graph)):
+    for value in (*graph.inputs, *made_by(graph)):
         if value.name in shapes:
             found[value] = shapes[value.name]
     for node, proto in zip(graph, message.node, strict=True):

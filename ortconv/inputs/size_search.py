@@ -16,14 +16,14 @@ from ortconv.inputs.demands import Numbers, Shapes
 from ortconv.inputs.feeds import SEEDS, free_problem, make, sizes_to_try
 from ortconv.inputs.operands import is_condition
 from ortconv.inputs.problem import Problem, Sizes
-from ortconv.inputs.shape_inference import infer_shapes
+from ortconv.inputs.shapes import infer_shapes
 from ortconv.inputs.sizes import can_be_met, solve
 from ortconv.ir.footprint import footprint
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.process import memory_limit
 from ortconv.runtime.deadline import TimeLimitError
-from ortconv.runtime.stream import stream
+from ortconv.stream import stream
 
 CLIMBS = (8, 120, 500)
 """Number of runs to find sizes from one initial state: at first a few runs from each, then more."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ortconv.inputs.demands import Demand, Extent, Numbers, demands
 from ortconv.inputs.problem import Problem, Sizes
-from ortconv.inputs.shape_inference import infer_shapes, shapes_of_any_run
+from ortconv.inputs.shapes import infer_shapes, shapes_of_any_run
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Node, Value
 

@@ -50,3 +50,9 @@ def transpose_perm(node: Node | None) -> Perm | None:
         return tuple(node.attr("perm", Ints()))
     rank = node.out.rank if x is None or x.rank is None else x.rank
     return None if rank is None else tuple(reversed(range(rank)))
+
+
+def source_with_channels_last(value: Value) -> Value | None:
+    """The input of the Transpose that moved a value's channels to axis 1; None if there is no such Transpose."""
+    node = value.producer
+    return node.inputs[0] if node is not None and transpose_perm(node) == channels_to_first(value.rank or 0) else None

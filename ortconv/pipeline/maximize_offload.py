@@ -136,16 +136,19 @@ def rewritable() -> frozenset[tuple[str, str]]:
 
 
 def hinted(partitioning: Partitioning) -> Partitioning:
-    """Add the advice to try `maximize` to objections against operators that the target lacks but a rewrite can replace."""
+    """Add the advice to try `maximize` to objections that a rewrite can answer: against an operator that the target lacks, or has
+    only in float.
+    """
     verdicts = {node: _hinted(verdict) for node, verdict in partitioning.verdicts.items()}
     return replace(partitioning, verdicts=verdicts)
 
 
 def _hinted(verdict: Verdict) -> Verdict:
-    if verdict.taken or (verdict.node.domain, verdict.node.op) not in rewritable():
+    if verdict.taken:
         return verdict
+    rules = {"operator", "qdq"} if (verdict.node.domain, verdict.node.op) in rewritable() else {"qdq"}
     objections = (
-        o._replace(advice=f"{o.advice}; {HINT}" if o.advice else HINT) if o.rule == "operator" else o
+        o._replace(advice=f"{o.advice}; {HINT}" if o.advice else HINT) if o.rule in rules else o
         for o in verdict.objections
     )
     return replace(verdict, objections=tuple(objections))

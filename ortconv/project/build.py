@@ -187,7 +187,7 @@ class Building(Iterator[Event]):
                 for item, outcome in self._batch:
                     if isinstance(outcome, Failure):
                         built = self._built[item.output]
-                        built.error, built.error_kind = outcome.error.message, outcome.kind
+                        built.error, built.error_kind = outcome.reason, outcome.kind
                     yield item, outcome
             finally:
                 self._batch = None

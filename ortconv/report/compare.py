@@ -81,7 +81,7 @@ def sections(reference: Subject, found: Sequence[Comparison], *, everything: boo
 
 
 def _remark(output: Output) -> str:
-    is_within = output.found.within(output.limit)
+    is_within = output.is_near
     return "random numbers" if output.same and not is_within else _verdict(output.same, output.found)
 
 

@@ -69,7 +69,7 @@ def _head(found: Inspection) -> Iterator[str]:
     at = f", at {memory.peak_node}" if memory.peak_node else ""
     yield f"{size(memory.peak_bytes)} of activations at most{at}; {size(memory.total_bytes)} without reuse"
     if found.symbols:
-        yield f"dimensions {', '.join(found.symbols)} count as 1; --fix-dim sets their sizes"
+        yield f"free dimensions count as 1: {', '.join(found.symbols)}; --fix-dim sets their sizes"
     if found.saved_fusions:
         yield f"{found.saved_fusions} fusions saved for onnxruntime"
 

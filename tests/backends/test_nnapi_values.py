@@ -6,15 +6,15 @@ import numpy as np
 import onnx.parser
 import pytest
 
+from ortconv import stream as module
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
 from ortconv.compare.comparison import Subject, compare
 from ortconv.compare.layers import compare_layers, largest_loss
 from ortconv.inputs.candidates import first_run
 from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
-from ortconv.runtime import stream as module
 from ortconv.runtime.session import Session, _Sequence
-from ortconv.runtime.stream import stream
+from ortconv.stream import stream
 
 RNG = np.random.default_rng(0)
 

@@ -126,6 +126,13 @@ def test_text_of_models_is_no_markup() -> None:
     assert "| crash | a\\|b.onnx | node \\`x\\` \\| &lt;b> \\# y |" in view._markdown()
 
 
+def test_a_failure_names_the_node() -> None:
+    failure = Failure("a.onnx", CrashError("it is wrong", node="Relu 'r'"))
+    view = BatchView("converted", 1, as_json=False, quiet=True, failures=[failure])
+    assert view._rows() == [("crash", "a.onnx", "Relu 'r': it is wrong")]
+    assert failure.to_dict()["error"] == "Relu 'r': it is wrong"
+
+
 def test_failures_are_sorted_by_kind() -> None:
     view = BatchView("converted", 3, as_json=False, quiet=True)
     for name, error in (("c", LimitError("1")), ("b", FormatError("2")), ("a", LimitError("3"))):

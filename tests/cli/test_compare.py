@@ -63,6 +63,15 @@ def test_only_the_first_of_many_values_are_listed(samples: Path, capsys: pytest.
     assert "the first 20 of" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("factor", "code"), [(1, 0), (2, 4)])
+def test_small_sigmoids_have_few_digits(factor: int, code: int, tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) <float k = {%d}> {'
+    a, b = (write(tmp_path / f"{k}.onnx", f"{text % k} m = Mul(x, k) y = Sigmoid(m) }}") for k in (1, factor))
+    np.savez(tmp_path / "x.npz", x=np.float32([-15, -13]))
+    models, inputs = [f"{a}@onnxruntime", f"{b}@numpy"], str(tmp_path / "x.npz")
+    assert main(["compare", *models, "--inputs", inputs, "--layers", "-q"]) == code
+
+
 def test_random_numbers_differ_between_backends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = '<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[4] y, float[k] z) {'
     text += " y = RandomNormalLike<seed=1.0>(x) i = Cast<to=9>(x) z = Compress(y, i) }"

@@ -183,6 +183,9 @@ def test_the_nearest_name(line: str, near: str, k: Path, capsys: pytest.CaptureF
      ("run k.onnx --seed x", "--seed: 'x' is not a valid whole number", None),
      ("run k.onnx --rtol nan", "--rtol: 'nan' is not a finite number", None),
      ("run k.onnx --timeout inf", "--timeout: 'inf' is not a finite number", None),
+     ("convert k.onnx -o -", "-o -: results are written to files, not to stdout", "name a file"),
+     ("ops build-command k.onnx", "missing option '--platform'. Choose from: android, ios, linux, macos, windows",
+      "see ortconv ops build-command --help"),
      ("devices nearest", "ortconv devices has no command 'nearest'", "choose from show")],
 )  # fmt: skip
 def test_wrong_arguments_end_as_all_errors_do(
@@ -285,7 +288,7 @@ def test_a_reader_that_goes_away(k: Path, arguments: tuple[str, ...]) -> None:
 def test_a_full_stdout(k: Path) -> None:
     found = run("run", "k.onnx", redirect=">/dev/full")
     assert found.returncode == 2
-    assert "No space left" in found.stderr
+    assert "cannot write the output: No space left" in found.stderr
     assert "Traceback" not in found.stderr
 
 

@@ -22,7 +22,7 @@ from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import Match, P
 from ortconv.pipeline import optimize_traced
 from ortconv.runtime.session import Session
-from ortconv.runtime.stream import NODES_PER_PIECE, stream
+from ortconv.stream import NODES_PER_PIECE, stream
 from tests import text_models
 
 

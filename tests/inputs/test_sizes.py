@@ -11,8 +11,8 @@ from ortconv.errors import BackendError, UnsupportedError
 from ortconv.inputs.budget import Budget, Clock
 from ortconv.inputs.candidates import accepted, candidates
 from ortconv.inputs.feeds import free_problem, make, sizes_to_try
-from ortconv.inputs.shape_inference import infer_shapes
 from ortconv.inputs.shape_inputs import other_elements
+from ortconv.inputs.shapes import infer_shapes
 from ortconv.inputs.sizes import can_be_met, is_solved, solve
 from ortconv.inputs.trials import trials
 from ortconv.ir.footprint import footprint

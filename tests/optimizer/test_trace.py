@@ -58,6 +58,7 @@ def hold_together(context: Context, before: tuple[int, int], after: tuple[int, i
     assert (changes[-1].nodes_after, changes[-1].bytes_after) == after
     assert all(a.nodes_after == b.nodes_before and a.bytes_after == b.bytes_before for a, b in pairwise(changes))
     assert all(change.seconds >= 0 for change in changes)
+    assert all(rewrite.removed >= 0 and rewrite.added >= 0 for rewrite in context.trace)
 
 
 @pytest.mark.parametrize("use_nnapi", [False, True], ids=["cpu", "nnapi"])

@@ -64,7 +64,7 @@ class NnapiOptions:
 
     def __post_init__(self) -> None:
         if self.cpu_disabled and self.cpu_only:
-            raise UsageError("CPU_DISABLED and CPU_ONLY exclude each other")
+            raise UsageError("the flags cpu_disabled and cpu_only exclude each other")
         object.__setattr__(self, "feature_level", feature_level(self.feature_level))
 
 
@@ -78,7 +78,7 @@ def flags_of(names: str) -> dict[str, Any]:
         key = name.upper().replace("-", "_").removeprefix("NNAPI_FLAG_")
         key = key if key in FLAGS else f"USE_{key}"
         if key not in FLAGS:
-            raise UsageError(f"there is no NNAPI flag '{name}'", hint=f"flags: {', '.join(FLAGS)}")
+            raise UsageError(f"there is no NNAPI flag '{name}'", hint=f"flags: {', '.join(FLAGS.values())}")
         found[FLAGS[key]] = True
     return found
 

@@ -11,7 +11,7 @@ from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operands import axes_of, producer_of, scalar
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, with_shape
-from ortconv.optimizer.engine import Context, New, Replacement, rule
+from ortconv.optimizer.engine import Context, New, Replacement, insert_node, rule
 from ortconv.optimizer.extended.parts import gathered, sliced
 from ortconv.optimizer.insertion import insert, integers, with_list
 from ortconv.optimizer.pattern import C, Match, P
@@ -82,13 +82,14 @@ def _part(node: Node, x: Value) -> PickedPart | None:
 def _replace(graph: Graph, x: Value, parts: list[PickedPart], axis: int, whole: bool) -> None:
     first = parts[0].node
     before = x.producer.next if x.producer is not None else next(iter(graph))
+    assert before is not None
     sizes = Ints(p.end - p.start for p in parts)
     types = [_resized_type(x, axis, size) for size in sizes]
     source = x if whole else _sliced(graph, x, axis, parts, before)
     inputs, attrs = with_list(graph, "Split", x, sizes, axis=axis)
     inputs[0] = source
     name = graph.fresh(f"{first.name or first.out.name}/Split")
-    split = graph.add_node("Split", inputs, len(parts), attrs, name=name, types=types, before=before)
+    split = insert_node("Split", inputs, len(parts), types, before, attrs, name=name)
     split.ep = first.ep
     for part, out in zip(parts, split.present_outputs):
         result = _squeezed(graph, out, axis, part.node) if part.drops else out
@@ -96,14 +97,12 @@ def _replace(graph: Graph, x: Value, parts: list[PickedPart], axis: int, whole: 
         graph.remove(part.node)
 
 
-def _sliced(graph: Graph, x: Value, axis: int, parts: list[PickedPart], before: Node | None) -> Value:
+def _sliced(graph: Graph, x: Value, axis: int, parts: list[PickedPart], before: Node) -> Value:
     start, end = parts[0].start, parts[-1].end
     bounds = [integers(graph, (number,), x) for number in (start, end, axis)]
     like = parts[0].node
     name = graph.fresh(f"{like.name or like.out.name}/Slice")
-    node = graph.add_node(
-        "Slice", [x, *bounds], 1, name=name, types=[_resized_type(x, axis, end - start)], before=before
-    )
+    node = insert_node("Slice", [x, *bounds], 1, [_resized_type(x, axis, end - start)], before, name=name)
     node.ep = like.ep
     return node.out
 

@@ -21,10 +21,10 @@ from ortconv.optimizer.conditions import array_of, channels_of, equal_shapes, sa
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
 from ortconv.optimizer.insertion import insert
-from ortconv.optimizer.permutation import channels_to_first, channels_to_last, transpose_perm
+from ortconv.optimizer.permutation import channels_to_last, source_with_channels_last, transpose_perm
 
 NAME = "NchwcTransformer"
-TO_LAST, TO_FIRST = channels_to_last(4), channels_to_first(4)
+TO_LAST = channels_to_last(4)
 CONV_ATTRIBUTES = (
     "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides", "activation", "activation_params",
 )  # fmt: skip
@@ -92,7 +92,7 @@ class BlockedValues:
         if value is None or value in self.of or not self.may_enter(value):
             return self.of[value].value if value in self.of else None
         shape = value.shape or ()
-        last = _with_channels_last(value)
+        last = source_with_channels_last(value) if own_producer(value, "Transpose") is not None else None
         attrs: Attributes = {"channels_last": int(last is not None)}
         made = self.add(node, "ReorderInput", [last or value], attrs, self.filled(shape), DOMAIN)
         self.of[value] = Blocked(made, shape)
@@ -104,12 +104,6 @@ class BlockedValues:
         if key not in self.constants:
             self.constants[key] = constant(near, make())
         return self.constants[key]
-
-
-def _with_channels_last(value: Value) -> Value | None:
-    """The input of a Transpose that moves the channels to the front, if its output has a single reader; else None."""
-    node = own_producer(value, "Transpose")
-    return node.inputs[0] if node is not None and transpose_perm(node) == TO_FIRST else None
 
 
 def _is_image(value: Value | None) -> bool:

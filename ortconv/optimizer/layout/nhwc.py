@@ -20,7 +20,13 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes
 from ortconv.optimizer.conditions import numbers
 from ortconv.optimizer.engine import Context, constant, insert_node
-from ortconv.optimizer.permutation import channels_to_first, channels_to_last, permuted_type, transpose_perm
+from ortconv.optimizer.permutation import (
+    channels_to_first,
+    channels_to_last,
+    permuted_type,
+    source_with_channels_last,
+    transpose_perm,
+)
 from ortconv.optimizer.quantizers import BYTES, OPS, QUANTIZERS, is_single
 
 NAME = "NhwcTransformer"
@@ -229,7 +235,7 @@ def _cost(node: Node, chosen: dict[Node, None]) -> int:
     for value in set(_images(node)):
         if value.producer in chosen:
             outside -= 1
-        elif _source_of_transpose(value) is None:
+        elif source_with_channels_last(value) is None:
             outside += 1
         elif len(value.uses) == 1 and not value.is_output:
             outside -= 1
@@ -294,19 +300,13 @@ def _entering(node: Node, value: Value) -> Value:
         if array.size == 1:
             return value
         return constant(node, np.transpose(array.reshape((1,) * (len(perm) - array.ndim) + array.shape), perm))
-    return _source_of_transpose(value) or add_transpose(value, perm, node)
+    return source_with_channels_last(value) or add_transpose(value, perm, node)
 
 
 def _merges(value: Value) -> bool:
     """True if a Transpose of a value merges with the Transpose that produces it."""
     alone = producer_of(value, "Transpose") is not None and len(value.uses) == 1 and not value.is_output
-    return alone or _source_of_transpose(value) is not None
-
-
-def _source_of_transpose(value: Value) -> Value | None:
-    """The input of a Transpose that moved the value's channels to the front; None if there is no such Transpose."""
-    node = value.producer
-    return node.inputs[0] if node is not None and transpose_perm(node) == channels_to_first(value.rank or 0) else None
+    return alone or source_with_channels_last(value) is not None
 
 
 def _leave(graph: Graph, node: Node, old: Value, last: Value) -> None:

@@ -345,13 +345,13 @@ def _whole_constant(biased: Biased, const: Tensor, heads: int, sizes: tuple[int,
 
 
 def _common(a: Value, b: Value, scores: Scores) -> Shape | None:
-    """The broadcast shape of two masks of the same scores, with four axes; None if a dimension is uncertain."""
+    """The broadcast shape of two masks of the same scores; None if a dimension is uncertain."""
     if a.rank is None or b.rank is None or max(a.rank, b.rank) > 4:
         return None
     rows, columns = scores.rows, scores.columns
     pairs = zip(*(_four_dims(mask, rows, columns) for mask in (a, b)))
     dims = tuple(map(_common_dim, pairs, (set[Element](), set[Element](), rows, columns)))
-    return None if None in dims else dims
+    return None if None in dims else dims[4 - max(a.rank, b.rank) :]
 
 
 def _common_dim(pair: tuple[Element, ...], known: set[Element]) -> Dim:

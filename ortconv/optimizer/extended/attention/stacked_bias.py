@@ -36,8 +36,8 @@ def fuse(graph: Graph, context: Context) -> int:
             sums[m.bias, m.mask] = _sum(m, masks)
         graph.set_input(reshape, 0, m.scores)
         graph.set_inputs(outer, [reshape.out, sums[m.bias, m.mask]])
-        graph.remove_dead(inner)
-        context.record("StackedBiasFusion", outer.label, before - len(graph), 0)
+        removed = graph.remove_dead(inner)
+        context.record("StackedBiasFusion", outer.label, removed, len(graph) + removed - before)
         done += 1
     return done
 
