@@ -6,9 +6,12 @@ from typing import Any, NotRequired, TypedDict
 from ortconv.optimizer.catalog import RewriteEntry
 from ortconv.ortformat.check import Finding
 from ortconv.ortformat.opconfig import Missing
-from ortconv.pipeline.export_tflite import ExportedFile
+from ortconv.partition import Objection
+from ortconv.partition.refusals import Refusal
+from ortconv.pipeline.export_tflite import ExportedFile, Reason
 from ortconv.pipeline.float16 import Float16
-from ortconv.report.profile import Share
+from ortconv.pipeline.result import Fold, LeftToCpu
+from ortconv.report.run import Share
 from ortconv.validation.validate import Validation
 
 Numbers = dict[str, float | None]
@@ -101,20 +104,6 @@ class Offload(TypedDict):
     advice: str | None
 
 
-class LeftToCpu(TypedDict):
-    """Why nodes were left to the CPU."""
-
-    rule: str
-    nodes: int
-    example: str
-    advice: str
-
-
-class Fold(TypedDict):
-    node: str
-    bytes: int
-
-
 class Converted(TypedDict):
     """One conversion."""
 
@@ -163,25 +152,6 @@ class Cost(TypedDict):
     copy_seconds: float
     gain_seconds: float
     worthwhile: bool
-
-
-class Example(TypedDict):
-    node: str
-    message: str
-
-
-class Refusal(TypedDict):
-    op: str
-    rule: str
-    nodes: int
-    example: Example
-    advice: list[str]
-
-
-class Objection(TypedDict):
-    rule: str
-    message: str
-    advice: str
 
 
 class Verdict(TypedDict):
@@ -484,12 +454,6 @@ class Benchmark(TypedDict):
     runs: int
     inputs: dict[str, Described]
     rows: list[Row]
-
-
-class Reason(TypedDict):
-    reason: str
-    nodes: int
-    example: str
 
 
 class LiteRt(TypedDict):

@@ -22,6 +22,7 @@ from ortconv.choices import COREML_FORMATS
 from ortconv.cli import VERBS, cli
 from ortconv.differences import diff
 from ortconv.exporting import export
+from ortconv.gates import METRICS
 from ortconv.inspection import inspect
 from ortconv.nnapi.conformance import run as conformance
 from ortconv.nnapi.ndk.functions import by_name as functions
@@ -35,8 +36,7 @@ from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.pipeline import manifest
 from ortconv.project import build
 from ortconv.reduction import bundle, reduce
-from ortconv.report import timing
-from ortconv.report.gates import METRICS
+from ortconv.report.nnapi import trace
 from ortconv.tuning import result
 
 FOLDER = Path(__file__).parent
@@ -212,7 +212,7 @@ SCHEMAS: dict[str, type] = {
     "export": export.Export,
     "inspect": inspect.Inspection,
     "nnapi_conformance": conformance.Conformance,
-    "nnapi_trace": timing.Timings,
+    "nnapi_trace": trace.Timings,
     "reduce": reduce.Reduction,
     **DOCUMENTS,
     "tune": result.Tuning,

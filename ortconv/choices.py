@@ -26,6 +26,9 @@ FEATURE_LEVELS = (27, 28, 29, 30, 31, 1000006, 1000007, 1000008)
 FEATURE_LEVEL = 31
 """The default feature level."""
 
+REFERENCE_DEVICE = "nnapi-reference"
+"""The name of the CPU among the devices of NNAPI."""
+
 FEATURE_LEVELS_TEXT = "1 to 8, or a number of NNAPI: 27 to 31, 1000006 to 1000008"
 
 

@@ -3,7 +3,6 @@
     OrtconvError            1   something in ortconv itself is wrong: please report it
     ├── InternalError       1   an exception that no part of the model explains
     ├── UsageError          2   an option or argument is wrong, or a file cannot be read or written
-    │   └── UnknownDimError 2   a dimension to fix that no input has
     ├── ModelError          3   the model is invalid, or uses what ortconv does not support
     │   ├── FormatError     3     the bytes of the file are damaged
     │   ├── GraphError      3     the graph breaks the rules of its operators or of SSA form
@@ -27,9 +26,10 @@ from typing import Any
 
 
 class OrtconvError(Exception):
-    """Base of the tree. `hint` is advice; `file` and `node` are the location."""
+    """Base of the tree. `hint` is advice; `file` and `node` are the location. `kind` says what is wrong, in a word or two."""
 
     exit_code = 1
+    kind = "invalid model"
 
     def __init__(
         self, message: str, *, file: str | Path | None = None, node: str | None = None, hint: str | None = None
@@ -64,17 +64,12 @@ def _restored(kind: type[OrtconvError], args: tuple[Any, ...], state: dict[str, 
 class InternalError(OrtconvError):
     """An unexpected exception during work on a model that seems valid."""
 
+    kind = "bug in ortconv"
+
 
 class UsageError(OrtconvError):
     exit_code = 2
-
-
-class UnknownDimError(UsageError):
-    """No input of the model has a dimension of this name."""
-
-    def __init__(self, name: str, *, hint: str) -> None:
-        super().__init__(f"no input has a dimension named '{name}'", hint=hint)
-        self.name = name
+    kind = "file or option"
 
 
 class ModelError(OrtconvError):
@@ -82,7 +77,7 @@ class ModelError(OrtconvError):
 
 
 class FormatError(ModelError):
-    pass
+    kind = "damaged file"
 
 
 class GraphError(ModelError):
@@ -90,19 +85,25 @@ class GraphError(ModelError):
 
 
 class UnsupportedError(ModelError):
-    pass
+    kind = "unsupported"
 
 
 class LimitError(ModelError):
     """The work took more time or memory than the user allows."""
 
+    kind = "limit"
+
 
 class CrashError(ModelError):
     """The process that worked on the model died."""
 
+    kind = "crash"
+
 
 class BackendError(ModelError):
     """A backend refused or failed. `backend` is its name."""
+
+    kind = "backend"
 
     def __init__(self, message: str, *, backend: str, hint: str | None = None) -> None:
         super().__init__(f"backend {backend}: {message}", hint=hint)
@@ -111,14 +112,17 @@ class BackendError(ModelError):
 
 class MismatchError(OrtconvError):
     exit_code = 4
+    kind = "numbers differ"
 
 
 class GateError(OrtconvError):
     exit_code = 5
+    kind = "gate"
 
 
 class UnsafeInputError(OrtconvError):
     exit_code = 6
+    kind = "unsafe input"
 
 
 class BatchError(OrtconvError):

@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, which has a plural in -s: "1 node", "2 nodes"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun, or another phrase, whose plural ends in -s by default: "1 node", "2 nodes"."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def escaped(text: str, kept: str = "") -> str:
@@ -56,6 +56,18 @@ def scaled(number: float, units: Sequence[str]) -> tuple[float, str]:
             break
         value, unit = value / 1000, next_unit
     return value, unit
+
+
+def shortened(number: float) -> str:
+    """A large number for people: 950, 1.2 k, 3.4 M."""
+    value, unit = scaled(number, ("", " k", " M", " G"))
+    return f"{value:.1f}{unit}" if unit else f"{number:g}"
+
+
+def tally(counts: dict[str, int], most: int = 6) -> str:
+    """The first of these names with their counts, in one line."""
+    shown = [f"{name} x{count}" if count > 1 else name for name, count in list(counts.items())[:most]]
+    return ", ".join(shown) + (f", and {len(counts) - most} more" if len(counts) > most else "")
 
 
 def and_others(names: Sequence[str]) -> str:

@@ -182,10 +182,10 @@ def test_the_optimized_graph_as_onnx(sample: Path, tmp_path: Path) -> None:
 def test_the_result_says_why_nodes_leave_nnapi(samples: Path, tmp_path: Path) -> None:
     result = ortconv.convert(samples / "bert_tiny.onnx", tmp_path / "m.ort", use_nnapi=True)
     assert result.partitions is not None
-    assert result.refusals == sorted(result.refusals, key=lambda row: -row["nodes"])
-    shapes = next(row for row in result.refusals if row["rule"] == "static-shape")
-    assert "NNAPI needs every dimension" in shapes["example"]
-    assert "fixed shapes" in shapes["advice"]
+    assert result.refusals == sorted(result.refusals, key=lambda row: -row.nodes)
+    shapes = next(row for row in result.refusals if row.rule == "static-shape")
+    assert "NNAPI needs every dimension" in shapes.example
+    assert "fixed shapes" in shapes.advice
     assert ortconv.convert(samples / "bert_tiny.onnx", tmp_path / "n.ort").partitions is None
 
 
@@ -198,7 +198,7 @@ def test_fixed_dimensions_bring_nodes_to_nnapi(samples: Path, tmp_path: Path) ->
     assert all(a.shape == [4] * len(a.shape or ()) for a in ortconv.Session(target).get_inputs())
 
     def taken(result: ortconv.pipeline.Result) -> int:
-        return sum(len(p["nodes"]) for p in result.partitions or ())
+        return sum(len(p.nodes) for p in result.partitions or ())
 
     assert taken(fixed) > taken(free)
     feeds = {v.name: np.ones((4, 4), np.int64) for v in ortconv.load(target).graph.inputs}
@@ -218,10 +218,10 @@ def test_dimensions_without_a_name_have_that_of_the_input(tmp_path: Path) -> Non
     onnx.save(proto, source)
     result = ortconv.convert(source, tmp_path / "m.ort", use_nnapi=True)
     assert not result.partitions
-    advice = next(row for row in result.refusals if row["rule"] == "static-shape")["advice"]
+    advice = next(row for row in result.refusals if row.rule == "static-shape").advice
     assert advice.endswith(f"convert {fix_dim_options(['x[0]', 'x[2]'])}")
     result = ortconv.convert(source, tmp_path / "m.ort", use_nnapi=True, fix_dims={"x[0]": 3, "x[2]": 4})
-    assert [len(p["nodes"]) for p in result.partitions or ()] == [2]
+    assert [len(p.nodes) for p in result.partitions or ()] == [2]
     assert ortconv.Session(tmp_path / "m.ort").get_inputs()[0].shape == [3, 2, 4]
     for other in ("x[1]", "x[3]", "y[0]"):
         with pytest.raises(UsageError, match=re.escape(f"no input has a dimension named '{other}'")) as caught:

@@ -59,7 +59,7 @@ def test_casts_of_a_model_without_operators_of_onnx(imports: str, tmp_path: Path
     draw = np.random.default_rng(0).standard_normal
     result, nodes = converted(with_weights(proto, w=draw((12, 12)), b=draw(12)), tmp_path)
     assert nodes[-1].outputs[0].dtype is DType.FLOAT
-    assert result.oldest_onnxruntime["release"] == "1.17"
+    assert result.oldest_onnxruntime.release == "1.17"
 
 
 @pytest.mark.parametrize(("op", "rows"), [("ScatterND", [[0], [2]]), ("ScatterElements", [[0, 2, 1, 0], [1, 1, 0, 2]])])

@@ -361,7 +361,7 @@ def test_convert_in_runtime_style(model: Path) -> None:
         model, model.with_suffix(".ort"), use_nnapi=True, maximize_offload=True, optimization_style="Runtime"
     )
     assert result.offload is not None
-    assert result.offload["after"]["refused"] == 0
+    assert result.offload.after.refused == 0
 
 
 def test_a_single_rewrite_by_name(model: Path) -> None:
@@ -377,7 +377,7 @@ def test_rewrites_of_a_pipeline(model: Path) -> None:
     for pipeline, rewrites in ((only, {"MatMulToRows"}), (written(make()), {"HardSigmoidToClip", "MatMulToRows"})):
         result = convert(model, model.with_suffix(".ort"), use_nnapi=True, maximize_offload=True, pipeline=pipeline)
         assert result.offload is not None
-        assert set(result.offload["rewrites"]) == rewrites
+        assert set(result.offload.rewrites) == rewrites
 
 
 def test_what_does_not_go_together() -> None:

@@ -55,14 +55,14 @@ def test_nothing_is_made_that_the_target_lacks(
 ) -> None:
     result = converted(text, tmp_path, target)
     assert set(result.operators) == operators
-    assert result.oldest_onnxruntime["release"] == oldest
+    assert result.oldest_onnxruntime.release == oldest
     assert check(tmp_path / "m.ort").oldest_onnxruntime == oldest
 
 
 def test_a_function_without_a_kernel_in_the_target_is_expanded(tmp_path: Path) -> None:
     result = converted(NEW_KERNEL, tmp_path, "1.17")
     assert "Gelu" not in result.operators
-    assert result.oldest_onnxruntime["release"] == "1.13"
+    assert result.oldest_onnxruntime.release == "1.13"
 
 
 @pytest.mark.parametrize(

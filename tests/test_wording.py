@@ -7,10 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ortconv.cli.tables import count
 from ortconv.files import size
 from ortconv.report.labels import byte_text
-from ortconv.wording import and_others, command_line, counted, installed, listed
+from ortconv.wording import and_others, command_line, counted, installed, listed, shortened
 
 
 @pytest.mark.parametrize(
@@ -31,7 +30,7 @@ def test_numbers_of_bytes_have_a_unit_in_which_they_are_below_1000(
 
 
 def test_large_numbers() -> None:
-    assert [count(n) for n in (7, 1_230, 4_560_000, 78e12)] == ["7", "1.2 k", "4.6 M", "78000.0 G"]
+    assert [shortened(n) for n in (7, 1_230, 4_560_000, 78e12)] == ["7", "1.2 k", "4.6 M", "78000.0 G"]
 
 
 def test_nouns() -> None:

@@ -6,14 +6,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, Unpack
+from typing import Unpack
 
 from ortconv.batch.crew import WARM, WARM_TO_CONVERT, Crew, crew_of
-from ortconv.batch.engine import Engine
-from ortconv.batch.journal import BatchJournal, FinishedModel
+from ortconv.batch.engine import Batch, Engine, Failure
+from ortconv.batch.journal import BatchJournal
 from ortconv.batch.locations import Location, below, check_reach, common_folder, fetch, find_urls, location, write_far
 from ortconv.batch.remote import FarJournal, convert_anywhere
 from ortconv.batch.work import Conversion, Journaling, Outcome, unknown_operators
@@ -33,42 +32,7 @@ from ortconv.public import public
 from ortconv.watch import Activity
 
 PathLike = str | os.PathLike[str]
-
-KINDS: dict[str, str] = {
-    "CrashError": "crash",
-    "LimitError": "limit",
-    "FormatError": "damaged file",
-    "UnsafeInputError": "unsafe input",
-    "MismatchError": "numbers differ",
-    "UnsupportedError": "unsupported",
-    "UsageError": "file or option",
-    "GateError": "gate",
-    "BackendError": "backend",
-    "InternalError": "bug in ortconv",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A model of a batch that could not be converted, and the error."""
-
-    source: str
-    error: OrtconvError
-
-    @property
-    def kind(self) -> str:
-        """The kind of failure, in a word or two."""
-        return KINDS.get(type(self.error).__name__, "invalid model")
-
-    @property
-    def reason(self) -> str:
-        """The message of the error, with the node if there is one."""
-        return f"{self.error.node}: {self.error.message}" if self.error.node else self.error.message
-
-    def to_dict(self) -> dict[str, Any]:
-        """The failure as plain data, for JSON."""
-        found = {"source": self.source, "kind": self.kind, "error": self.reason, "exit_code": self.error.exit_code}
-        return {**found, "hint": self.error.hint}
+Journal = BatchJournal | FarJournal
 
 
 @public
@@ -115,12 +79,16 @@ def convert_all(
         warm = WARM if options.validate or options.float16 else WARM_TO_CONVERT
         crew = resources.enter_context(crew_of(executor, jobs, timeout, memory, isolated=isolated, warm=warm))
         check_names(options.fix_dims, options.nnapi_partitioning_stop_ops or (), paths, crew)
-        kept: BatchJournal | FarJournal | None = None
+        kept: Journal | None = None
         if resume is not None:
             kept = BatchJournal(folder) if isinstance(folder, Path) else FarJournal(folder)
             resources.callback(kept.close)
-        engine = Engine(partial(convert_anywhere, observer=observer), crew)
-        return Conversions(targets, folder, options, engine, kept, resume is True, resources.pop_all())
+        known = kept.records() if kept is not None and resume else {}
+        is_near = crew.is_local and isinstance(folder, Path)
+        who = Journaling.NONE if kept is None else Journaling.WORKER if is_near else Journaling.CALLER
+        items = (Conversion(path, folder, out, options, who, known.get(out)) for out, path in targets.items())
+        batch = Batch(partial(convert_anywhere, observer=observer), items, crew, lambda item: str(item.source))
+        return Conversions(batch, targets, folder, options, kept, resources.pop_all())
 
 
 def _targets(paths: Iterable[Location], root: Location, folder: Location, options: Options) -> dict[str, Location]:
@@ -148,17 +116,16 @@ class Conversions(Iterator[Result | Failure]):
 
     def __init__(
         self,
+        batch: Batch[Conversion, Outcome],
         targets: Mapping[str, Location],
         folder: Location,
         options: Options,
-        engine: Engine[Conversion, Outcome],
-        kept: BatchJournal | FarJournal | None,
-        resume: bool,
+        kept: Journal | None,
         resources: ExitStack,
     ) -> None:
         self.total, self.config = len(targets), None
-        self._targets, self._folder, self._options, self._engine = targets, folder, options, engine
-        self._journal, self._resume, self._resources = kept, resume, resources
+        self._batch, self._targets, self._folder, self._options = batch, targets, folder, options
+        self._journal, self._resources = kept, resources
         self._required: dict[str, None] = {}
         self._in_place: set[str] = set()
         self._results: Iterator[Result | Failure] | None = None
@@ -173,7 +140,7 @@ class Conversions(Iterator[Result | Failure]):
 
     def busy(self) -> list[tuple[str, Activity, float]]:
         """The models in progress, each with its current activity and the seconds since it began."""
-        return [(str(item.source), activity, seconds) for item, activity, seconds in self._engine.busy()]
+        return self._batch.busy()
 
     def close(self) -> None:
         """Stop the batch. Models that are not converted yet are left out."""
@@ -184,10 +151,9 @@ class Conversions(Iterator[Result | Failure]):
 
     def _run(self) -> Iterator[Result | Failure]:
         try:
-            known = self._journal.records() if self._journal is not None and self._resume else {}
-            for item, outcome in self._engine.run(self._items(known)):
-                if isinstance(outcome, OrtconvError):
-                    yield Failure(str(item.source), outcome)
+            for item, outcome in self._batch:
+                if isinstance(outcome, Failure):
+                    yield outcome
                     continue
                 result, record = outcome
                 if self._journal is not None and record is not None and item.journaling is Journaling.CALLER:
@@ -199,14 +165,6 @@ class Conversions(Iterator[Result | Failure]):
                 self._write_config()
         finally:
             self.close()
-
-    def _items(self, known: Mapping[str, FinishedModel]) -> Iterator[Conversion]:
-        who = Journaling.NONE
-        if self._journal is not None:
-            near = self._engine.crew.is_local and isinstance(self._folder, Path)
-            who = Journaling.WORKER if near else Journaling.CALLER
-        for output, source in self._targets.items():
-            yield Conversion(source, self._folder, output, self._options, who, known.get(output))
 
     def _write_config(self) -> None:
         """Write the operator config of all files in place. This includes files of an earlier batch whose model failed now."""

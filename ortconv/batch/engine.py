@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
@@ -52,6 +53,45 @@ class Engine(Generic[T, R]):
             if item is not None:
                 found.append((item, activity, seconds))
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An item of a batch that failed, such as a model that could not be converted, and the error."""
+
+    source: str
+    error: OrtconvError
+
+    @property
+    def kind(self) -> str:
+        """The kind of failure, in a word or two."""
+        return self.error.kind
+
+    @property
+    def reason(self) -> str:
+        """The message of the error, with the node if there is one."""
+        return f"{self.error.node}: {self.error.message}" if self.error.node else self.error.message
+
+    def to_dict(self) -> dict[str, Any]:
+        """The failure as plain data, for JSON."""
+        found = {"source": self.source, "kind": self.kind, "error": self.reason, "exit_code": self.error.exit_code}
+        return {**found, "hint": self.error.hint}
+
+
+class Batch(Iterator[tuple[T, R | Failure]]):
+    """Each item with the result or failure of `work` on it, in the order in which they end. `name` is the name of an item."""
+
+    def __init__(self, work: Callable[[T], R], items: Iterable[T], crew: Crew, name: Callable[[T], str]) -> None:
+        self._engine, self._name = Engine(work, crew), name
+        self._outcomes = self._engine.run(items)
+
+    def __next__(self) -> tuple[T, R | Failure]:
+        item, outcome = next(self._outcomes)
+        return item, Failure(self._name(item), outcome) if isinstance(outcome, OrtconvError) else outcome
+
+    def busy(self) -> list[tuple[str, Activity, float]]:
+        """The names of the items in progress, each with its current activity and the seconds since it began."""
+        return [(self._name(item), activity, seconds) for item, activity, seconds in self._engine.busy()]
 
 
 def _outcome(future: Future[Any]) -> Any:

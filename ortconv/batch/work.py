@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
 from ortconv.batch import journal
 from ortconv.batch.journal import FinishedModel
-from ortconv.errors import UnknownDimError, UsageError
+from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import digest, temporary_folder
+from ortconv.models import is_ort
 from ortconv.onnxio.load import names_in
 from ortconv.pipeline.conversion import convert
 from ortconv.pipeline.options import Options
@@ -64,7 +65,7 @@ def convert_one(item: Conversion, observer: Observer | None = None) -> Outcome:
             journal.append(folder / journal.NAME, records[-1])
 
     placing = None if item.journaling is Journaling.NONE else note
-    result = _convert_fitting(source, target, item.options, observer, placing)
+    result = convert(source, target, options=_fitting(item.options, source), observer=observer, placing=placing)
     return result, records[-1] if records else None
 
 
@@ -82,32 +83,28 @@ def _record(output: str, result: Result, draft: Path, source: Path, folder: Path
     )
 
 
-def _convert_fitting(
-    source: Path,
-    target: Path,
-    options: Options,
-    observer: Observer | None,
-    placing: Callable[[Result, Path], None] | None,
-) -> Result:
-    """The result with the options that apply to the model: names of other models' dimensions and stop operators are left out."""
-    options = replace(options, write_config=False)
-    if options.nnapi_partitioning_stop_ops is not None:
-        options = replace(options, nnapi_partitioning_stop_ops=fitting(options.nnapi_partitioning_stop_ops, source))
-    while True:
-        try:
-            return convert(source, target, options=options, observer=observer, placing=placing)
-        except UnknownDimError as error:
-            if error.name not in options.fix_dims:
-                raise
-            options = replace(options, fix_dims={n: size for n, size in options.fix_dims.items() if n != error.name})
+def _fitting(options: Options, source: Path) -> Options:
+    """The options that apply to one model of many: without names that only others have, and without an operator config."""
+    stop_ops = options.nnapi_partitioning_stop_ops
+    no_dims, no_ops = absent_names(source, options.fix_dims, stop_ops or ())
+    return replace(
+        options,
+        write_config=False,
+        fix_dims={name: size for name, size in options.fix_dims.items() if name not in no_dims},
+        nnapi_partitioning_stop_ops=None if stop_ops is None else tuple(op for op in stop_ops if op not in no_ops),
+    )
 
 
-def fitting(stop_ops: Iterable[str], source: Path) -> tuple[str, ...]:
-    """The stop operators that are known or occur in the model."""
-    stop_ops = tuple(stop_ops)
-    unknown = unknown_operators(stop_ops)
-    absent = unknown - names_in(source)[1] if unknown else unknown
-    return tuple(op for op in stop_ops if op not in absent)
+def absent_names(source: Path, fix_dims: Iterable[str], stop_ops: Iterable[str]) -> tuple[set[str], set[str]]:
+    """The dimensions to fix, and the stop operators of other domains, that an .onnx file lacks; none if it cannot be read."""
+    dims, ops = set(fix_dims), unknown_operators(stop_ops)
+    if not (dims or ops) or is_ort(source):
+        return set(), set()
+    try:
+        known_dims, known_ops, _ = names_in(source)
+    except OrtconvError:
+        return set(), set()
+    return dims - known_dims, ops - known_ops
 
 
 def unknown_operators(names: Iterable[str]) -> set[str]:

@@ -11,16 +11,16 @@ from typing import Any
 from ortconv.checking.baseline import Baseline, read_baseline, stored_model, write_baseline
 from ortconv.checking.facts import Facts, facts_of, lacking, notes_on
 from ortconv.checking.measuring import MeasuredRatios, measure_both
-from ortconv.compare.comparison import compare, subject
+from ortconv.compare.comparison import compare, metrics, subject
 from ortconv.documents import Document
 from ortconv.errors import GateError, UsageError
 from ortconv.files import digest
+from ortconv.gates import METRICS, GateCondition, failed_gates, metrics_of, parse_gates
 from ortconv.inputs.feeds import Draw
 from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.partition import Target
 from ortconv.public import public
-from ortconv.report import comparison
-from ortconv.report.gates import METRICS, GateCondition, failed_gates, metrics_of, parse_gates
+from ortconv.wording import counted
 
 BACKENDS = ("onnxruntime",)
 """The backend on which outputs are compared."""
@@ -80,9 +80,8 @@ class Check(Document):
     def verdict(self) -> str:
         """Such as: 2 of 8 gates fail"""
         total, failed = len(self.conditions), len(self.failed)
-        return (
-            f"{failed} of {total} gates {'fails' if failed == 1 else 'fail'}" if failed else f"all {total} gates pass"
-        )
+        gates = f"of {total} gates"
+        return counted(failed, f"{gates} fails", f"{gates} fail") if failed else f"all {total} gates pass"
 
     def refuse(self) -> None:
         """GateError if a condition holds."""
@@ -202,7 +201,7 @@ def _run_both(model: Path, stored: Path, values: _Values, found: Check, runs: Ru
     except UsageError as error:
         _add_interface(values, found, len(first.model.graph.outputs), error)
         return
-    numbers = comparison.metrics([one])
+    numbers = metrics([one])
     values.now |= {name: numbers[name] for name in numbers if "check" in METRICS[name].verbs}
     values.then |= SAME
     differing = [f"'{o.name}' {o.found.mismatch or f'scaled {o.found.scaled:.3g} of {o.limit:.1e} allowed'}"

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ortconv.gates import release_number
 from ortconv.ir.model import Model
 from ortconv.models import load
 from ortconv.ortformat.opconfig import NOT_LISTED, Missing, RequiredOperators
 from ortconv.ortformat.releases import oldest_release
 from ortconv.partition import Target
+from ortconv.partition.refusals import refusals
 from ortconv.pipeline.analysis import analyze
 from ortconv.pipeline.config import require
 from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import constant_bytes, operator_counts
-from ortconv.report.gates import release_number
-from ortconv.report.partitions import refusals
 from ortconv.wording import listed
 
 MOST_NAMES = 4

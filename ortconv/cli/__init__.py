@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -187,12 +187,18 @@ def print_json(document: Any, indent: int | None = 1) -> None:
     click.echo(json.dumps(document, indent=indent))
 
 
-def present(document: Callable[[], Any], view: Callable[[], str | Sequence[Section]]) -> None:
+def present(
+    document: Callable[[], Any], view: Callable[[], str | Sequence[Section]], page: Callable[[], str] | None = None
+) -> None:
     """Print the result of the present command: its document with --json, nothing with --quiet, else its view, a text or sections.
 
-    Sections are Markdown with --markdown. An empty text is not printed.
+    Sections are Markdown with --markdown. An empty text is not printed. Before, the page is written with --html.
     """
     flags = click.get_current_context().params
+    if page is not None and flags["html"] is not None:
+        from ortconv.files import write_text
+
+        write_text(flags["html"], page())
     if flags.get("as_json"):
         print_json(document())
     elif not flags.get("quiet"):
@@ -203,6 +209,19 @@ def present(document: Callable[[], Any], view: Callable[[], str | Sequence[Secti
             show(shown, markdown=flags.get("markdown", False))
         elif shown:
             click.echo(shown, color=color())
+
+
+class VerbResult(NamedTuple):
+    """What a verb found about one model. `refuse` raises the error that the verb ends with, if there is one."""
+
+    document: Callable[[], dict[str, Any]]
+    view: Callable[[], str | Sequence[Section]]
+    refuse: Callable[[], None]
+
+    def end(self) -> None:
+        """Print the result of the present command, and raise its error."""
+        present(self.document, self.view)
+        self.refuse()
 
 
 def _failed(printed: Printed, error: OrtconvError) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +11,11 @@ import click
 from ortconv.cli import present
 from ortconv.cli.github import annotate, append_summary, check_github, set_output
 from ortconv.cli.options import FILE_OR_FOLDER, GITHUB, JSON_AND_QUIET, LIMITS_OF_BUILDS, add, flag, jobs, written
-from ortconv.cli.render import convert_line, size
+from ortconv.cli.render import convert_line
 from ortconv.process import usable_cores
-from ortconv.wording import counted
 
 if TYPE_CHECKING:
-    from ortconv.project.build import Build, BuiltArtifact, Event
-    from ortconv.report.sections import Section
+    from ortconv.project.build import Build, Event
 
 
 @click.command()
@@ -49,6 +46,7 @@ def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, 
     from ortconv.files import write_text
     from ortconv.project.build import Building
     from ortconv.project.project import find_project, read_project
+    from ortconv.report.build import sections
 
     check_github(flags["github"])
     found = read_project(find_project(project))
@@ -83,51 +81,6 @@ def _show(view: Any, event: Event) -> None:
         view.fail(done)
     elif isinstance(done, Result):
         view.show(convert_line(done), {}, unchanged=done.unchanged)
-
-
-def _verdict(build: Build) -> str:
-    from ortconv.project.build import GATE
-
-    failed = len(build.failed_gates)
-    broken = sum(bool(a.error) and a.error_kind != GATE for a in build.artifacts)
-    verdicts = [f"{broken} failed"] if broken else []
-    verdicts += [f"{failed} {'gate fails' if failed == 1 else 'gates fail'}"] if failed else []
-    return ", ".join(verdicts) or "everything is fine"
-
-
-def sections(build: Build) -> Iterator[Section]:
-    """The results of a build as tables: the artifacts, then the changed metrics of failed gates."""
-    from ortconv.cli.check import sections as of_check
-    from ortconv.report.sections import Section
-
-    title = f"{counted(len(build.artifacts), 'artifact')} of {build.project}: {_verdict(build)}"
-    header = ("artifact", "file", ">size", ">nodes", ">loads in", "accelerator", "gates")
-    yield Section(
-        title, [f"operator config {build.config}"] if build.config else [], header, list(map(_row, build.artifacts))
-    )
-    for artifact in build.artifacts:
-        if artifact.check is not None and artifact.check.failed:
-            yield from of_check(artifact.check)
-
-
-def _row(artifact: BuiltArtifact) -> tuple[str, ...]:
-    if not artifact.file:
-        return artifact.label, "", "", "", "", "", artifact.error
-    partitions = ", ".join(f"{name} {counted(count, 'node')}" for name, count in artifact.partitions.items())
-    numbers = size(artifact.bytes), str(artifact.nodes), f"{artifact.onnxruntime} and later"
-    return artifact.label, artifact.file, *numbers, partitions, _gates(artifact)
-
-
-def _gates(artifact: BuiltArtifact) -> str:
-    check = artifact.check
-    if artifact.error:
-        return artifact.error
-    if check is None:
-        return ""
-    if check.updated:
-        return "accepted"
-    total, failed = len(check.conditions), len(check.failed)
-    return f"{failed} of {total} {'fails' if failed == 1 else 'fail'}" if failed else f"all {total} pass"
 
 
 def _annotate(build: Build) -> None:

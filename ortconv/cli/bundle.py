@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ortconv.cli import present, printable
+from ortconv.cli import present
 from ortconv.cli.options import CHECK_MEMORY, FILE, JSON_AND_QUIET, SECONDS, add, flag, output
-from ortconv.files import size
-
-if TYPE_CHECKING:
-    from ortconv.cli.render import Fact
-    from ortconv.reduction.bundle import Bundle
 
 
 @click.command()
@@ -43,6 +37,7 @@ def command(model: Path, check: str | None, output: Path | None, inputs: Path | 
     from ortconv.cli.render import summary
     from ortconv.reduction.bundle import bundle
     from ortconv.reduction.command import Command
+    from ortconv.report.bundle import facts
 
     found = bundle(
         model,
@@ -52,13 +47,4 @@ def command(model: Path, check: str | None, output: Path | None, inputs: Path | 
         strip_weights=flags["strip_weights"],
         expect_exit=flags["expect_exit"],
     )
-    present(found.to_dict, lambda: summary(found.source, found.output, _facts(found)))
-
-
-def _facts(found: Bundle) -> Iterator[Fact]:
-    yield "files", ", ".join(f"{name} {size(count)}" for name, count in found.files.items())
-    if found.stripped:
-        yield "weights", f"{found.stripped} constants replaced"
-    if found.exit_code is not None:
-        yield "command", f"exit code {found.exit_code}"
-    yield from (("note", printable(note)) for note in found.notes)
+    present(found.to_dict, lambda: summary(found.source, found.output, facts(found)))

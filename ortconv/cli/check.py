@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,10 +12,6 @@ from ortconv.cli import options as shared
 from ortconv.cli import present
 from ortconv.cli.github import annotate, append_summary, check_github
 from ortconv.cli.partition import TARGET, USE_NCHW, target_of
-
-if TYPE_CHECKING:
-    from ortconv.checking.check import Check, CheckedMetric
-    from ortconv.report.sections import Section
 
 
 @click.command()
@@ -51,6 +46,7 @@ def command(model: Path, baseline: Path, measure: bool, **flags: Any) -> None:
     from ortconv.checking.check import RunSettings, check
     from ortconv.cli.tables import as_markdown
     from ortconv.models import load
+    from ortconv.report.check import sections
 
     wanted = given.Inputs()
     if flags["inputs"] or flags["texts"]:
@@ -68,30 +64,3 @@ def command(model: Path, baseline: Path, measure: bool, **flags: Any) -> None:
         for failed in found.failed:
             annotate(failed.message, file=model, title=f"ortconv: gate {failed.condition}")
     found.refuse()
-
-
-def sections(found: Check) -> Iterator[Section]:
-    """The result of a check, as tables."""
-    from ortconv.report.sections import Section
-
-    title = f"{found.model}: {found.verdict}" if found.conditions else found.model
-    lines = [one.message for one in found.failed] + found.notes
-    lines += [f"{found.baseline} was written: the model is accepted"] if found.updated else []
-    yield Section(title, lines, is_good=not found.failed if found.conditions else None)
-    rows = [(m.name, m.shown_baseline, m.shown, _change(m), m.note) for m in found.metrics if m.moved]
-    yield Section("Changed", (), ("metric", ">baseline", ">now", ">change", ""), rows)
-    same = ", ".join(f"{m.name} {m.shown}" for m in found.metrics if not m.moved)
-    if same:
-        yield Section("Unchanged", [same])
-
-
-def _change(metric: CheckedMetric) -> str:
-    """The change in percent, that of a percentage in points; empty if it has no meaning, as for a release."""
-    from ortconv.report.gates import METRICS, PERCENT, RELEASE
-
-    value, baseline, notation = metric.value, metric.baseline, METRICS[metric.name].notation
-    if value is None or baseline is None or notation is RELEASE:
-        return ""
-    if notation is PERCENT:
-        return f"{value - baseline:+.2f} points"
-    return f"{100 * (value / baseline - 1):+.1f}%" if baseline else ""

@@ -41,10 +41,9 @@ def command(models: tuple[str, ...], backends: tuple[str, ...], custom_op_librar
     Models are .onnx or .ort files. Backends follow an @, such as model.ort@onnxruntime; the same file may run on two backends.
     Exits with 4 if outputs differ by more than rounding explains.
     """
-    from ortconv.cli.compare_view import sections
-    from ortconv.compare.comparison import compare
-    from ortconv.report.comparison import document, metrics
-    from ortconv.report.gates import check_gates, parse_gates
+    from ortconv.compare.comparison import compare, metrics
+    from ortconv.gates import check_gates, parse_gates
+    from ortconv.report.compare import document, sections
 
     conditions = parse_gates(flags["fail_on"], "compare")
     subjects = _subjects(models, backends, flags["level"])

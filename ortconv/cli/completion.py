@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import click
 from click.shell_completion import CompletionItem
 
+from ortconv.choices import REFERENCE_DEVICE
+
 FILE = "file"
 """The type of a completion item for which the shell offers files."""
 
@@ -51,10 +53,8 @@ def devices(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 
 def device_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The same devices and the CPU, without files."""
-    from ortconv.nnapi.device import REFERENCE
-
     found = [item for item in devices(ctx, param, incomplete) if item.type != FILE]
-    return [*found, *([CompletionItem(REFERENCE)] if _begins(REFERENCE, incomplete) else [])]
+    return [*found, *([CompletionItem(REFERENCE_DEVICE)] if _begins(REFERENCE_DEVICE, incomplete) else [])]
 
 
 def _backends() -> Iterable[str]:

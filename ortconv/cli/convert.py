@@ -154,12 +154,14 @@ def _convert_single(
         raise UsageError("--html shows one conversion", hint="name one style")
     results = [_converted(view, model, place, _options(flags, style, details=view.has_details)) for style in styles]
     if view.as_json:
-        print_json({"version": 1, "models": [result.to_dict() for result in results], "failures": []})
-    elif view.markdown and not view.quiet:
-        from ortconv.cli.render import convert_sections
-        from ortconv.cli.tables import show
+        from ortconv.report.convert import document
 
-        show([section for result in results for section in convert_sections(result)], markdown=True)
+        print_json(document(results))
+    elif view.markdown and not view.quiet:
+        from ortconv.cli.tables import show
+        from ortconv.report.convert import sections
+
+        show([section for result in results for section in sections(result)], markdown=True)
 
 
 def _converted(view: View, model: Path, place: Path | None, options: Options) -> Result:
@@ -181,9 +183,10 @@ def _converted(view: View, model: Path, place: Path | None, options: Options) ->
             add_reduce_line(error, model, words, output=error.hint)
         raise
     if view.html is not None:
-        from ortconv.cli.pages import write_conversion
+        from ortconv.files import write_text
+        from ortconv.report.convert_page import page_of
 
-        write_conversion(view.html, model, result, options)
+        write_text(view.html, page_of(result, model, options, shared.given_options()))
     _show(result, summary=not (view.as_json or view.quiet or view.markdown), trace=view.verbose)
     return result
 
@@ -229,11 +232,11 @@ def _convert_all(
 
 
 def _show_of_batch(view: View, progress: BatchView, result: Result) -> None:
-    from ortconv.cli.render import convert_line, convert_summary
+    from ortconv.cli.render import convert_line
 
     is_long = view.verbose and not result.unchanged
     _show(result, summary=False, trace=is_long)
-    text = convert_summary(result) if is_long else convert_line(result)
+    text = _summary(result) if is_long else convert_line(result)
     progress.show(text, result.to_dict() if view.as_json else {}, unchanged=result.unchanged)
 
 
@@ -267,11 +270,16 @@ def _show(result: Result, *, summary: bool, trace: bool) -> None:
         trace_view.show(Path(result.source).name, result.trace)
     check = result.validation
     if summary:
-        from ortconv.cli.render import convert_summary
-
-        click.echo(convert_summary(result), color=color())
+        click.echo(_summary(result), color=color())
     elif check is not None and check.skipped is not None:
         click.echo(f"warning: {result.source}: the result is not checked: {check.skipped}", err=True)
+
+
+def _summary(result: Result) -> str:
+    from ortconv.cli.render import summary
+    from ortconv.report.convert import facts
+
+    return summary(result.source, result.files[0], facts(result))
 
 
 def _narrate(stage: str, model: Model) -> None:

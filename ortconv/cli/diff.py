@@ -37,22 +37,20 @@ OF_CONVERSION = (
 @shared.add(OF_CONVERSION, shared.TIME_AND_MEMORY, shared.PAGE, shared.MARKDOWN, shared.JSON)
 @shared.view("-v", "--verbose", help="List every change and rewrite, not only the first ones of each kind.")
 @shared.QUIET
-def command(a: Path, b: Path, exit_code: bool, html: Path | None, verbose: bool, **flags: Any) -> None:
+def command(a: Path, b: Path, exit_code: bool, verbose: bool, **flags: Any) -> None:
     """Show the changes from model A to model B (.onnx or .ort): interface, nodes, attributes, constants, operator sets, metadata.
 
     Names inside the graphs and the order of nodes do not count. If B is an .ort file made from the .onnx model A, the conversion is
     repeated, and its rewrites explain the changes. The options are those of convert. They are not needed for a file with
     a stamp (convert --stamp).
     """
-    from ortconv.cli.diff_view import sections
     from ortconv.differences.diff import diff
+    from ortconv.report.diff import page_of, sections
 
     found = diff(a, b, **_settings(flags))
-    if html is not None:
-        from ortconv.cli.pages import write_difference
-
-        write_difference(html, a, b, found)
-    present(found.to_dict, lambda: sections(found, everything=verbose))
+    present(
+        found.to_dict, lambda: sections(found, everything=verbose), lambda: page_of(found, a, b, shared.given_options())
+    )
     if exit_code and not found.equal:
         count = len(found.changes)
         raise MismatchError(f"{counted(count, 'change')} from {a} to {b}")

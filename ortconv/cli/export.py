@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import present, printable
+from ortconv.cli import present
 from ortconv.cli.options import FILE, JSON_AND_QUIET, add, flag, output
 
 if TYPE_CHECKING:
-    from ortconv.cli.render import Fact
-    from ortconv.exporting.export import Export, SavedFusions
+    from ortconv.exporting.export import SavedFusions
 
 
 @click.command()
@@ -37,25 +35,7 @@ def command(model: Path, output: Path, standard: bool, saved_fusions: SavedFusio
     """
     from ortconv.cli.render import summary
     from ortconv.exporting.export import export
+    from ortconv.report.export import facts
 
     found = export(model, output, standard=standard, saved_fusions=saved_fusions)
-    present(found.to_dict, lambda: summary(found.source, found.output, _facts(found)))
-
-
-def _facts(found: Export) -> Iterator[Fact]:
-    from ortconv.cli.render import size, tally
-
-    yield "nodes", f"{found.nodes}, {size(found.bytes)}"
-    if found.upgraded_from is not None:
-        yield "format", f"was version {printable(found.upgraded_from)}"
-    if found.rewrites:
-        yield "rewrites", tally(found.rewrites)
-    if found.saved_fusions:
-        kept = found.upgraded_from is not None and not found.saved_fusions_made
-        fate = "kept" if kept else f"{found.saved_fusions_made} made, the others dropped"
-        yield "saved", f"{found.saved_fusions} fusions for onnxruntime: {fate}"
-    if found.own_operators:
-        yield "not ONNX", printable(tally(found.own_operators))
-    if found.providers:
-        names = ", ".join(map(printable, found.providers))
-        yield "lost", f"the assignment of nodes to {names}: convert for them again"
+    present(found.to_dict, lambda: summary(found.source, found.output, facts(found)))

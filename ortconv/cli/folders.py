@@ -1,11 +1,8 @@
-"""A verb on a folder: a batch that runs the verb on each model, as the command with --json does."""
+"""A verb on a folder: a batch that runs the verb on each model."""
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,22 +10,26 @@ from typing import Any
 import click
 
 from ortconv.choices import names_in
+from ortconv.cli import VerbResult
 from ortconv.cli.batch_view import BatchView
 from ortconv.cli.github import check_github
 from ortconv.cli.options import sizes_in
-from ortconv.cli.usage import OF_BATCHES
-from ortconv.errors import OrtconvError, UnknownDimError, UsageError
+from ortconv.errors import UsageError
 from ortconv.models import files_below
 
 MODELS = (".onnx", ".ort")
 STOP_OPS = "nnapi_partitioning_stop_ops"
 
 
+Verb = Callable[[Mapping[str, Any]], VerbResult]
+"""A verb as a function of its parameters."""
+
+
 @dataclass(frozen=True, slots=True)
 class FolderItem:
     """A model of a folder: the verb, a label for the model, and the verb's parameters."""
 
-    verb: str
+    verb: Verb
     name: str
     parameters: Mapping[str, Any]
 
@@ -49,29 +50,29 @@ def data_sets(folder: Path) -> Iterator[tuple[Path, Path]]:
     yield from found
 
 
-def over_folder(done: str, each: Iterable[Mapping[str, Any]], line: Callable[[dict[str, Any]], str]) -> None:
-    """Run the present verb on each item, with its parameters. `line` formats a result as one line.
+def over_folder(
+    done: str, verb: Verb, each: Iterable[Mapping[str, Any]], line: Callable[[dict[str, Any]], str]
+) -> None:
+    """Run the verb of the present command on each item, with its parameters. `line` formats a result as one line.
 
     BatchError if an item fails. `done` is the verb in the counts, such as verified.
     """
-    from ortconv.batch import Failure
     from ortconv.batch.conversions import check_names
     from ortconv.batch.crew import crew_of
-    from ortconv.batch.engine import Engine
+    from ortconv.batch.engine import Batch, Failure
 
-    context = click.get_current_context()
-    given = context.params
+    given = click.get_current_context().params
     check_github(given["github"])
-    items = [FolderItem(str(context.info_name), _name(values), {**given, **values}) for values in each]
+    items = [FolderItem(verb, _name(values), {**given, **values}) for values in each]
     view = BatchView(done, len(items), given["as_json"], given["quiet"])
     with crew_of(given["cluster"], given["jobs"], given["timeout"], given["memory"], isolated=True) as crew:
         models = list(dict.fromkeys(item.parameters["model"] for item in items))
-        check_names(sizes_in(given.get("fix_dims", ())), _stop_ops(given) or (), models, crew)
-        engine = Engine(run_item, crew)
-        with view.shown(lambda: [(item.name, activity, seconds) for item, activity, seconds in engine.busy()]):
-            for item, outcome in engine.run(items):
-                if isinstance(outcome, OrtconvError):
-                    view.fail(Failure(item.name, outcome))
+        check_names(sizes_in(given.get("fix_dims", ())), _stop_ops(given), models, crew)
+        batch = Batch(run_item, items, crew, lambda item: item.name)
+        with view.shown(batch.busy):
+            for item, outcome in batch:
+                if isinstance(outcome, Failure):
+                    view.fail(outcome)
                 else:
                     view.show(f"{click.style(item.name, bold=True)}: {line(outcome)}", {"source": item.name, **outcome})
     view.end(given["summary"], given["github"])
@@ -83,38 +84,25 @@ def _name(values: Mapping[str, Any]) -> str:
     return f"{values['model']}{more}"
 
 
-def _stop_ops(parameters: Mapping[str, Any]) -> tuple[str, ...] | None:
-    text = parameters.get(STOP_OPS)
-    return None if text is None else names_in(text)
+def _stop_ops(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    return names_in(parameters.get(STOP_OPS) or "")
 
 
 def run_item(item: FolderItem) -> dict[str, Any]:
     """The JSON document of a verb on one model. Dimensions to fix and stop operators that the model lacks are left out."""
-    from ortconv.batch.work import fitting
+    from ortconv.watch import note_file
 
-    parameters = {**item.parameters, **dict.fromkeys(OF_BATCHES), "as_json": True, "quiet": False}
-    stop_ops = _stop_ops(parameters)
-    if stop_ops is not None and parameters["model"].suffix.lower() != ".ort":
-        parameters[STOP_OPS] = ",".join(fitting(stop_ops, parameters["model"]))
-    while True:
-        try:
-            return _document(item.verb, parameters)
-        except UnknownDimError as error:
-            fixed = parameters["fix_dims"]
-            parameters["fix_dims"] = tuple(text for text in fixed if text.rpartition("=")[0] != error.name)
-            if parameters["fix_dims"] == fixed:
-                raise
+    note_file(str(item.parameters["model"]))
+    found = item.verb(_fitting(item.parameters))
+    found.refuse()
+    return found.document()
 
 
-def _document(verb: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    from ortconv.cli import Printed, command_of
+def _fitting(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    from ortconv.batch.work import absent_names
 
-    command = command_of(verb)
-    printed = io.StringIO()
-    context = click.Context(command, info_name=verb, obj=Printed(True))
-    context.params = parameters
-    with context, redirect_stdout(printed):
-        assert command.callback is not None
-        command.callback(**parameters)
-    document: dict[str, Any] = json.loads(printed.getvalue())
-    return document
+    fixed, stop_ops = parameters.get("fix_dims", ()), _stop_ops(parameters)
+    no_dims, no_ops = absent_names(parameters["model"], sizes_in(fixed), stop_ops)
+    changed = {"fix_dims": tuple(text for text in fixed if text.rpartition("=")[0] not in no_dims)} if no_dims else {}
+    more = {STOP_OPS: ",".join(op for op in stop_ops if op not in no_ops)} if no_ops else {}
+    return {**parameters, **changed, **more, "as_json": True, "quiet": False}

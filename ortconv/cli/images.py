@@ -14,6 +14,7 @@ from ortconv.errors import FormatError, UsageError
 from ortconv.files import opened, read_bytes
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Shape, TensorType
+from ortconv.wording import counted
 
 PNM = (".ppm", ".pgm", ".pnm")
 BY_PILLOW = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".tif", ".tiff")
@@ -54,7 +55,7 @@ def as_input(pixels: Array, type: TensorType, low: float | None = None, high: fl
             return np.ascontiguousarray(scaled.astype(type.dtype.numpy))
     height, width, count = pixels.shape
     raise UsageError(
-        f"an image of {width}x{height} pixels and {count} channel{'s' * (count > 1)} does not fit {type}",
+        f"an image of {width}x{height} pixels and {counted(count, 'channel')} does not fit {type}",
         hint="resize it first; images are not resized here",
     )
 

@@ -7,34 +7,34 @@ from typing import Any, Literal
 
 import click
 
+from ortconv.cli import options as shared
 from ortconv.cli import present
-from ortconv.cli.options import FILE, FIX_DIM, JSON_AND_QUIET, MARKDOWN, PAGE, add, fail_on, sizes_in, view
 
 
 @click.command()
-@click.argument("model", type=FILE)
-@FIX_DIM
+@click.argument("model", type=shared.FILE)
+@shared.FIX_DIM
 @click.option(
     "--lint",
     type=click.Choice(["quantization"]),
     help="Also show for each QDQ group if NNAPI and CoreML support it, and advice.",
 )
-@PAGE
-@fail_on("inspect", "onnxruntime>1.17,size>5MB")
-@add(MARKDOWN, JSON_AND_QUIET)
-@view("-v", "--verbose", help="List every operator, input and reason, not only the first ones.")
-def command(model: Path, lint: Literal["quantization"] | None, html: Path | None, verbose: bool, **flags: Any) -> None:
+@shared.PAGE
+@shared.fail_on("inspect", "onnxruntime>1.17,size>5MB")
+@shared.add(shared.MARKDOWN, shared.JSON_AND_QUIET)
+@shared.view("-v", "--verbose", help="List every operator, input and reason, not only the first ones.")
+def command(model: Path, lint: Literal["quantization"] | None, verbose: bool, **flags: Any) -> None:
     """Show the interface of MODEL (.onnx or .ort), its operators, cost, memory, quantization, and unusual facts."""
-    from ortconv.cli.inspect_view import sections
+    from ortconv.gates import check_gates, parse_gates
     from ortconv.inspection.inspect import inspect
-    from ortconv.report.gates import check_gates, parse_gates
+    from ortconv.report.inspect import page_of, sections
 
     conditions = parse_gates(flags["fail_on"], "inspect")
-    fix_dims = sizes_in(flags["fix_dims"])
+    fix_dims = shared.sizes_in(flags["fix_dims"])
     found = inspect(model, fix_dims=fix_dims, lint=lint)
-    if html is not None:
-        from ortconv.cli.pages import write_inspection
-
-        write_inspection(html, model, found, fix_dims)
-    present(found.to_dict, lambda: sections(found, everything=verbose))
+    present(
+        found.to_dict,
+        lambda: sections(found, everything=verbose),
+        lambda: page_of(found, model, fix_dims, shared.given_options()),
+    )
     check_gates(conditions, found.metrics(), file=model)

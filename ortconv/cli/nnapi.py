@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ortconv.choices import REFERENCE_DEVICE
 from ortconv.cli import completion, present, printable
 from ortconv.cli import inputs as given
 from ortconv.cli import options as shared
 from ortconv.cli.nnapi_options import DEVICES, FLAGS_TEXT, MODEL, VLOG, load_devices, messages, prepared
 from ortconv.cli.progress import stage_line
-from ortconv.cli.render import columns, labeled, proof, size
+from ortconv.cli.render import columns, labeled
 from ortconv.cli.usage import Commands
 from ortconv.errors import MismatchError
+from ortconv.files import size
 from ortconv.wording import counted, listed
 
 if TYPE_CHECKING:
+    from ortconv.compare.benchmark import BenchmarkRow
     from ortconv.pipeline.export_tflite import ExportResult
-    from ortconv.report.benchmark import BenchmarkComparison
-    from ortconv.report.nnapi import Compiled
+    from ortconv.report.nnapi.benchmark import BenchmarkComparison
+    from ortconv.report.nnapi.dump import Compiled
 
 DEFAULT_DEVICES = ("gpu-fp16", "npu-int8")
 DEFAULT_FLAGS = ("", "fp16", "nchw")
 MODES = ("sync", "async", "burst", "fenced", "dynamic")
-REFERENCE = "nnapi-reference"
+
+NOTHING = (
+    "NNAPI supports no node of this model; ortconv partition says why, --fix-dim gives symbolic dimensions numbers"
+)
 
 SHOWN_NAMES = 2
 SHOWN_REFUSALS = 5
@@ -51,18 +58,14 @@ def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str | None, vlog: 
     control flow.
     """
     from ortconv.backends.nnapi.backend import NnapiOptions, flags_of
-    from ortconv.cli.nnapi_view import NOTHING
-    from ortconv.report.nnapi import compiled, document, text
+    from ortconv.report.nnapi.dump import compiled, document, text
 
     with messages(vlog):
         ready, settings = prepared(model, flags)
         settings |= flags_of(nnapi_flags or "")
         partitions = compiled(ready, NnapiOptions(**settings, devices=tuple(load_devices(profiles))))
     _draw(model, partitions, flags)
-    present(
-        lambda: {"version": 1, "model": str(model), "partitions": document(partitions)},
-        lambda: printable(text(partitions)) if partitions else NOTHING,
-    )
+    present(lambda: document(model, partitions), lambda: printable(text(partitions)) if partitions else NOTHING)
 
 
 def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
@@ -70,7 +73,7 @@ def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
         return
     from ortconv.files import write_text
     from ortconv.report.blocks import dot, svg
-    from ortconv.report.nnapi_picture import partitions_frame
+    from ortconv.report.nnapi.picture import partitions_frame
 
     frame = partitions_frame(model.name, partitions)
     if flags["svg"] is not None:
@@ -103,29 +106,23 @@ def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
 @click.option("--repeat", type=shared.COUNT, default=10, help="Number of runs for each median.")
 @shared.flag("--timing", help="Show the time of application, runtime, driver and CPU by phase.")
 @shared.add(VLOG, shared.PAGE, shared.JSON)
-def benchmark(model: Path, html: Path | None, **flags: Any) -> None:
+def benchmark(model: Path, **flags: Any) -> None:
     """Compare NNAPI devices, flags and CPU backends on MODEL (.onnx or .ort): latency, and difference of the outputs.
 
     Each device runs alone; several devices then run together. Without --device, they are gpu-fp16 and npu-int8. The time of a
     simulated device is the time of its nodes on the numpy backend, scaled by the profile, plus launches and copies.
     """
-    from ortconv.cli.nnapi_view import show
-    from ortconv.report.benchmark import document
+    from ortconv.report.nnapi.benchmark import document, page_of
 
     with messages(flags["vlog"]):
         found = _compared(model, flags)
-    if html is not None:
-        from ortconv.files import write_text
-        from ortconv.report.benchmark import benchmark_page
-
-        write_text(html, benchmark_page(found, shared.given_options()))
-    present(lambda: document(found), lambda: show(found))
+    present(lambda: document(found), lambda: _benchmarked(found), lambda: page_of(found, shared.given_options()))
 
 
 def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
     from ortconv.backends.nnapi.backend import flags_of
     from ortconv.compare.benchmark import benchmark, contenders, expectation
-    from ortconv.report.benchmark import BenchmarkComparison
+    from ortconv.report.nnapi.benchmark import BenchmarkComparison
 
     load_devices(flags["profiles"])  # raises an error if one is invalid
     ready, settings = prepared(model, flags)
@@ -135,6 +132,47 @@ def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
     expected_by, feeds, expected = expectation(ready, flags["backends"], wanted.arrays, wanted.draws, flags["seed"])
     rows = benchmark(ready, entrants, feeds, expected, flags["repeat"], flags["timing"])
     return BenchmarkComparison(str(model), expected_by, feeds, flags["repeat"], rows)
+
+
+def _benchmarked(found: BenchmarkComparison) -> str:
+    """A table of the rows, the failures, and with a trace the time of each layer and phase."""
+    from ortconv.report.nnapi.benchmark import title
+
+    good = [row for row in found.rows if row.error is None]
+    ratio = f">ratio to {title(good[0])}" if good else "ratio"
+    header = ("", ">nodes", "operations", ">ms here", ">ms simulated", ratio, f"off from {found.expected_by} by")
+    rows = [_cells(row, good[0]) for row in good]
+    runs = f"median of {found.repeat} runs" if found.repeat > 1 else "one run"
+    lines = [f"{click.style(printable(found.model), bold=True)}, {runs} of each, taking turns", columns(header, rows)]
+    lines += [printable(f"{title(row)} fails: {row.error}") for row in found.rows if row.error is not None]
+    if not any(row.partitions for row in good):
+        lines.append(NOTHING)
+    return "\n".join([*lines, *_timings(found)])
+
+
+def _timings(found: BenchmarkComparison) -> Iterator[str]:
+    """The tables of the rows with a trace."""
+    from ortconv.nnapi.tracing import timing
+    from ortconv.report.nnapi.benchmark import title
+
+    for row in found.rows:
+        if row.error is None and row.summary is not None:
+            name = click.style(printable(title(row)), bold=True)
+            yield from ("", f"{name}: lowered, compiled and run {found.repeat} times", timing.table(row.summary))
+
+
+def _cells(row: BenchmarkRow, base: BenchmarkRow) -> tuple[str, ...]:
+    from ortconv.report.nnapi.benchmark import accuracy, operations, title
+
+    return (
+        title(row),
+        f"{row.nodes}/{row.total}" if row.contender.options else "",
+        operations(row),
+        f"{statistics.median(row.times) * 1e3:.3f}",
+        f"{row.latency * 1e3:.3f}" if row.simulated else "",
+        f"{row.latency / base.latency:.2f}",
+        accuracy(row),
+    )
 
 
 @command.command()
@@ -169,8 +207,8 @@ def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool
     that run --systrace or ORTCONV_NNAPI_TRACE wrote. Each mark [NN_LA_PO] of the program starts a separate table.
     """
     from ortconv.nnapi.tracing.systrace import read_trace
-    from ortconv.report.timing import text as timing_text
-    from ortconv.report.timing import timings
+    from ortconv.report.nnapi.trace import text as timing_text
+    from ortconv.report.nnapi.trace import timings
 
     found = timings(file, read_trace(file), detail=print_detail)
     present(found.to_dict, lambda: printable(timing_text(found, total_times=total_times, each=per_execution)))
@@ -189,7 +227,7 @@ def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool
 @click.option(
     "--device",
     "name",
-    default=REFERENCE,
+    default=REFERENCE_DEVICE,
     metavar="DEVICE",
     shell_complete=completion.devices,
     help="The device: the CPU, a simulated device by its name or TOML file, or an installed one by its name.",
@@ -212,7 +250,7 @@ def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool
 )
 @shared.flag("--core", help="Leave out records that repeat others with other lifetimes of their operands.")
 @shared.add(VLOG, shared.PAGE, shared.MARKDOWN, shared.JSON_AND_QUIET)
-def conformance(folder: Path, name: str, vlog: str | None, html: Path | None, quiet: bool, **flags: Any) -> None:
+def conformance(folder: Path, name: str, vlog: str | None, quiet: bool, **flags: Any) -> None:
     """Test an NNAPI device with conformance records: models with inputs and expected outputs.
 
     A record that the device does not support as a whole is skipped. Exit code 4 if one fails.
@@ -220,10 +258,10 @@ def conformance(folder: Path, name: str, vlog: str | None, html: Path | None, qu
     from ortconv.nnapi import get_device
     from ortconv.nnapi.conformance.check import Mode
     from ortconv.nnapi.conformance.run import check_device
-    from ortconv.report.conformance import conformance_page, headline, sections
+    from ortconv.report.nnapi.conformance import headline, page_of, sections
     from ortconv.report.sections import Section
 
-    device = get_device(REFERENCE) if name == REFERENCE else load_devices([name])[0]
+    device = get_device(name) if name == REFERENCE_DEVICE else load_devices([name])[0]
     with messages(vlog), stage_line(device.name, shown=not quiet and not vlog) as progress:
         found = check_device(
             device,
@@ -233,11 +271,7 @@ def conformance(folder: Path, name: str, vlog: str | None, html: Path | None, qu
             variations=not flags["core"],
             progress=progress,
         )
-    if html is not None:
-        from ortconv.files import write_text
-
-        write_text(html, conformance_page(found))
-    present(found.to_dict, lambda: [Section(headline(found), [str(folder)]), *sections(found)])
+    present(found.to_dict, lambda: [Section(headline(found), [str(folder)]), *sections(found)], lambda: page_of(found))
     if found.failures:
         raise MismatchError(headline(found))
 
@@ -281,8 +315,10 @@ def _exported(result: ExportResult) -> Iterator[str]:
         rows.append((Path(one.file).name, len(one.nodes), one.operators, size(one.bytes), *ends))
     yield columns(("file", ">nodes", ">operators", ">size", "inputs", "outputs"), rows)
     for row in result.refusals[:SHOWN_REFUSALS]:
-        yield printable(f"left: {counted(row['nodes'], 'node')}, such as {row['example']}: {row['reason']}")
+        yield printable(f"left: {counted(row.nodes, 'node')}, such as {row.example}: {row.reason}")
     if len(result.refusals) > SHOWN_REFUSALS:
-        others = sum(row["nodes"] for row in result.refusals[SHOWN_REFUSALS:])
+        others = sum(row.nodes for row in result.refusals[SHOWN_REFUSALS:])
         yield f"left: {counted(others, 'node')} for other reasons; --json names all"
+    from ortconv.report.convert import proof
+
     yield from (labeled(*fact) for fact in proof(result.validation))

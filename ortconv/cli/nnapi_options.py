@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import FEATURE_LEVEL, FEATURE_LEVELS_TEXT, names_in
+from ortconv.choices import FEATURE_LEVEL, FEATURE_LEVELS_TEXT, REFERENCE_DEVICE, names_in
 from ortconv.cli import completion, printable
 from ortconv.cli import options as shared
 from ortconv.errors import UsageError
@@ -54,7 +54,7 @@ OF_BACKEND = (
 CHOICES = ("nnapi_flags", "nnapi_feature_level", "devices", "nnapi_cache")
 
 
-def configured(backends: Sequence[str], flags: dict[str, Any], repeat: int = 1) -> list[str | Backend]:
+def configured(backends: Sequence[str], flags: Mapping[str, Any], repeat: int = 1) -> list[str | Backend]:
     """The named backends, which may be comma separated. The backend nnapi gets the flags, and uses a burst if it runs repeatedly.
 
     UsageError for flags of a backend that is not named.
@@ -68,7 +68,7 @@ def configured(backends: Sequence[str], flags: dict[str, Any], repeat: int = 1) 
     return [_nnapi(flags, burst=repeat > 1) if name == "nnapi" else name for name in names]
 
 
-def _nnapi(flags: dict[str, Any], *, burst: bool) -> Backend:
+def _nnapi(flags: Mapping[str, Any], *, burst: bool) -> Backend:
     from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, flags_of
 
     level = flags["nnapi_feature_level"]
@@ -144,12 +144,11 @@ def messages(flags: str | None) -> Iterator[None]:
 def load_devices(profiles: Sequence[str]) -> list[Device]:
     """The devices of profiles. UsageError if two have the same name."""
     from ortconv.nnapi import load_device
-    from ortconv.nnapi.device import REFERENCE
 
     found: dict[str, Device] = {}
     for profile in profiles:
         device = load_device(profile)
-        if device.name in found or device.name == REFERENCE:
+        if device.name in found or device.name == REFERENCE_DEVICE:
             raise UsageError(f"there is a device '{device.name}' already", file=profile, hint="give it another name")
         found[device.name] = device
     return list(found.values())

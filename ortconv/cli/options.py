@@ -402,7 +402,7 @@ BACKENDS = (
 
 def fail_on(verb: str, example: str, more: str = "") -> Decorator:
     """The option --fail-on of a verb. Several lists of conditions are joined."""
-    from ortconv.report.gates import metrics_of
+    from ortconv.gates import metrics_of
 
     text = f'Exit with 5 if one of these conditions holds, such as "{example}"; may be repeated. {more}'.rstrip()
     return click.option(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import ANALYSIS_LEVELS, TARGETS
+from ortconv.cli import VerbResult
 from ortconv.cli import options as shared
-from ortconv.cli import present
 from ortconv.errors import UsageError
 from ortconv.wording import counted
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ortconv.partition import Target
     from ortconv.partition.advice import Merge
     from ortconv.pipeline.analysis import Analysis
+
+WIDE = 110
+"""Columns of a terminal from which on sizes are shown."""
 
 TARGET = click.option(
     "--target", "ep", type=click.Choice(TARGETS), default="nnapi", help="Execution provider to assume."
@@ -36,51 +39,50 @@ USE_NCHW = shared.flag("--use-nchw", help="Assume the provider's flag USE_NCHW, 
 @shared.add(shared.drawing("Draw the graph and its partitions into this file."))
 @shared.add(shared.PAGE, shared.BATCH, shared.LIMITS_OF_MODELS)
 @shared.add(shared.MARKDOWN_OF_MODEL, shared.JSON_LINES, shared.QUIET)
-def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
+def command(model: Path, **flags: Any) -> None:
     """Show which nodes of MODEL (.onnx or .ort) an accelerator supports, the reasons against the others, and advice.
 
     With a directory, shows the counts for each model in it.
     """
     if model.is_dir():
         _show_all(model, flags)
-        return
-    from ortconv.cli.partition_view import sections
-    from ortconv.report.gates import check_gates, parse_gates
-    from ortconv.report.partitions import metrics
+    else:
+        partitioned({"model": model, **flags}).end()
 
+
+def partitioned(flags: Mapping[str, Any]) -> VerbResult:
+    """The result on one model. It refuses a model for which a condition of --fail-on holds."""
+    from ortconv.cli.render import room
+    from ortconv.gates import check_gates, parse_gates
+    from ortconv.report.partition import document, metrics, sections
+
+    model: Path = flags["model"]
     conditions = parse_gates(flags["fail_on"], "partition")
     analysis_at = _analyzer(model, flags)
     found = analysis_at(flags["level"])
     numbers = metrics(found.partitioning, found.estimate)
-    advice = [] if quiet and not as_json and flags["html"] is None else found.advice()
-    rows = _levels(model, analysis_at) if flags["compare_levels"] else []
-    _draw(found, advice, rows, model, flags)
-    present(lambda: _document(model, found, advice, rows), lambda: sections(found, advice, rows, model))
-    check_gates(conditions, numbers)
+    is_silent = flags["quiet"] and not flags["as_json"] and flags["html"] is None
+    advice = [] if is_silent else found.advice()
+    levels = _levels(model, analysis_at) if flags["compare_levels"] else []
+    _draw(found, advice, levels, model, flags)
+    width = room()
+    return VerbResult(
+        lambda: document(model, found, advice, levels),
+        lambda: sections(found, advice, levels, model, is_wide=width is None or width >= WIDE),
+        lambda: check_gates(conditions, numbers),
+    )
 
 
-def _document(model: Path, found: Analysis, advice: Sequence[Merge], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The document, with the parts that only some analyses have."""
-    from ortconv.report.partitions import divided, document
-
-    more: dict[str, Any] = {"levels": rows} if rows else {}
-    if found.partitioning.target.takes_subgraphs:
-        more["subgraphs"] = [{"graph": i.label, **divided(i.partitioning, i.estimate)} for i in found.inside]
-    if found.gain is not None:
-        more["offload"] = found.gain.to_dict()
-    return document(str(model), found.level, found.partitioning, found.estimate, advice) | more
-
-
-def _show_all(folder: Path, flags: dict[str, Any]) -> None:
+def _show_all(folder: Path, flags: Mapping[str, Any]) -> None:
     """Show the counts for each model of a folder. Wrong options are reported before the first model."""
     from ortconv.cli.folders import models_in, over_folder
-    from ortconv.report.gates import parse_gates
+    from ortconv.gates import parse_gates
 
     if flags["svg"] is not None or flags["html"] is not None or flags["markdown"]:
         raise UsageError("--svg, --html and --markdown show one model", hint="give a model, not a directory")
     parse_gates(flags["fail_on"], "partition")
     _analyzer(folder, flags)
-    over_folder("partitioned", ({"model": path} for path in models_in(folder)), _line)
+    over_folder("partitioned", partitioned, ({"model": path} for path in models_in(folder)), _line)
 
 
 def _line(document: dict[str, Any]) -> str:
@@ -107,7 +109,7 @@ def nnapi_settings(flags: Mapping[str, Any]) -> dict[str, Any]:
     return {"feature_level": flags["nnapi_feature_level"], "stop_ops": stop_ops}
 
 
-def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Analysis]:
+def _analyzer(model: Path, flags: Mapping[str, Any]) -> Callable[[str | None], Analysis]:
     """A function that analyzes the model at an optimization level."""
     from ortconv.partition.limits import Limits
     from ortconv.partition.profile import DeviceProfile
@@ -134,26 +136,23 @@ def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Anal
     )
 
 
-def _levels(model: Path, analysis_at: Callable[[str | None], Analysis]) -> list[dict[str, Any]]:
-    from ortconv.report.partitions import level_row
-
+def _levels(model: Path, analysis_at: Callable[[str | None], Analysis]) -> list[Analysis]:
     if model.suffix.lower() == ".ort":
         raise UsageError(
             "an .ort model has one level only",
             file=model,
             hint="compare the levels of the .onnx model that it was made from",
         )
-    found = map(analysis_at, ANALYSIS_LEVELS)
-    return [level_row(s.level, s.partitioning, s.estimate) for s in found]
+    return list(map(analysis_at, ANALYSIS_LEVELS))
 
 
 def _draw(
-    found: Analysis, advice: Sequence[Merge], rows: Sequence[dict[str, Any]], model: Path, flags: dict[str, Any]
+    found: Analysis, advice: Sequence[Merge], levels: Sequence[Analysis], model: Path, flags: Mapping[str, Any]
 ) -> None:
     if flags["svg"] is None and flags["html"] is None:
         return
     from ortconv.files import write_text
-    from ortconv.report.partition_page import partition_page
+    from ortconv.report.partition import page_of
     from ortconv.report.picture import drawn
     from ortconv.report.svg import drawing
 
@@ -161,4 +160,4 @@ def _draw(
     if flags["svg"] is not None:
         write_text(flags["svg"], drawing(scene, dark=flags["dark"]))
     if flags["html"] is not None:
-        write_text(flags["html"], partition_page(found, scene, model.name, advice, rows, shared.given_options()))
+        write_text(flags["html"], page_of(found, scene, model.name, advice, levels, shared.given_options()))

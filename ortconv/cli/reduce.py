@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ortconv.cli import present
 from ortconv.cli.options import CHECK_MEMORY, COUNT, FILE, JSON_AND_QUIET, SECONDS, add, output
-from ortconv.wording import command_line
-
-if TYPE_CHECKING:
-    from ortconv.cli.render import Fact
-    from ortconv.reduction.reduce import Reduction
-
-WHY = {
-    "steps": "stopped at the limit of --steps",
-    "time": "stopped at the limit of --timeout",
-    "interrupted": "interrupted",
-}
 
 
 @click.command()
@@ -57,6 +45,7 @@ def command(model: Path, check: str, output: Path | None, as_json: bool, quiet: 
     from ortconv.models import is_ort
     from ortconv.reduction.command import Command
     from ortconv.reduction.reduce import reduce
+    from ortconv.report.reduce import facts
 
     target = output or Path(f"{model.stem}.reduced{'.ort' if is_ort(model) else '.onnx'}")
     found = reduce(
@@ -67,20 +56,6 @@ def command(model: Path, check: str, output: Path | None, as_json: bool, quiet: 
         journal=target.with_name(f"{target.name}.journal"),
         progress=None if quiet or as_json else lambda line: click.echo(line, err=True),
     )
-    present(found.to_dict, lambda: summary(found.source, found.output, _facts(found)))
+    present(found.to_dict, lambda: summary(found.source, found.output, facts(found)))
     if found.stopped == "interrupted":
         raise KeyboardInterrupt
-
-
-def _facts(found: Reduction) -> Iterator[Fact]:
-    from ortconv.cli.render import size, tally
-
-    yield "nodes", f"{found.nodes_before} -> {found.nodes_after}   {tally(found.operators)}"
-    yield "size", f"{size(found.bytes_before)} -> {size(found.bytes_after)}"
-    known = f", {found.known} results known from an earlier run" if found.known else ""
-    yield "runs", f"{found.steps} in {found.seconds:.1f} s{known}"
-    if found.stopped is not None:
-        yield "", f"{WHY[found.stopped]}: the same command line goes on from here"
-    elif found.command is not None:
-        line = command_line(["ortconv", "bundle", found.output, "--check", found.command])
-        yield "report", f"{line} packs it for a bug report"

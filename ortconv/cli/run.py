@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from ortconv.cli import VerbResult, printable
 from ortconv.cli import inputs as given
 from ortconv.cli import options as shared
-from ortconv.cli import present
 from ortconv.cli.nnapi_options import OBSERVED, OF_BACKEND, configured, observed
+from ortconv.cli.render import columns
 from ortconv.errors import MismatchError, UsageError
+from ortconv.files import size
 from ortconv.watch import note_stage
 
 if TYPE_CHECKING:
-    from ortconv.ir.tensor import Array
     from ortconv.nnapi.tracing.timing import Summary, Trace
     from ortconv.runtime.session import Session
 
@@ -59,43 +59,50 @@ if TYPE_CHECKING:
 @shared.flag("--plan", "-v", "--verbose", help="Show which node runs on which backend, and why.")
 @shared.fail_on("run", "latency>20ms,memory>200MB")
 @shared.add(shared.BATCH, shared.LIMITS_OF_MODELS, shared.JSON_LINES, shared.QUIET)
-def command(model: Path, backends: tuple[str, ...], custom_op_library: Path | None, **flags: Any) -> None:
+def command(model: Path, **flags: Any) -> None:
     """Run MODEL (.onnx or .ort) once or several times and show its outputs.
 
     With a directory, runs each model in it that has test_data_set folders next to it on all of these, and checks the outputs.
     """
     if model.is_dir():
-        _check_all(model, backends, flags)
-        return
-    from ortconv.cli.run_view import view
-    from ortconv.report.gates import check_gates, parse_gates
+        _check_all(model, flags)
+    else:
+        ran({"model": model, **flags}).end()
+
+
+def ran(flags: Mapping[str, Any]) -> VerbResult:
+    """The result on one model. It refuses outputs that are not as expected, and models for which a condition holds."""
+    from ortconv.gates import check_gates, parse_gates
+    from ortconv.report.run import metrics
 
     conditions = parse_gates(flags["fail_on"], "run")
-    document, results = _run(model, backends, custom_op_library, flags)
+    with observed(flags["backends"], flags) as trace:
+        document, results = _run(flags, trace)
     if flags["save"] is not None:
         from ortconv.arrays import write_npz
 
         write_npz(flags["save"], results)
-    present(lambda: document, lambda: view(document))
-    if "check" in document:
-        _refuse(document["check"], model)
-    check_gates(conditions, _metrics(document))
+
+    def refuse() -> None:
+        if "check" in document:
+            _refuse(document["check"], flags["model"])
+        check_gates(conditions, metrics(document))
+
+    return VerbResult(lambda: document, lambda: "\n".join(_lines(document)), refuse)
 
 
-def _run(
-    model: Path, backends: Sequence[str], custom_op_library: Path | None, flags: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _run(flags: Mapping[str, Any], trace: Trace | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Load and run one model. Return the document about it, and the results by name."""
+    from ortconv.report.run import described
     from ortconv.runtime.session import Session
 
-    trace = click.get_current_context().with_resource(observed(backends, flags))
     start = time.perf_counter()
     note_stage("load")
     session = Session(
-        model,
-        configured(backends, flags, flags["repeat"]),
+        flags["model"],
+        configured(flags["backends"], flags, flags["repeat"]),
         keep=flags["nodes"],
-        custom_op_library=custom_op_library,
+        custom_op_library=flags["custom_op_library"],
         threads=flags["threads"],
     )
     loaded = time.perf_counter() - start
@@ -105,12 +112,12 @@ def _run(
     measured = _measured(session, names, flags)
     document = {
         "version": 1,
-        "model": str(model),
+        "model": str(flags["model"]),
         "backends": [name for name, _ in session.regions],
         "load_seconds": round(loaded, 6),
         **measured.figures,
-        "inputs": _described(measured.feeds),
-        "outputs": _described(measured.results),
+        "inputs": described(measured.feeds),
+        "outputs": described(measured.results),
         **_requested(session, trace, measured, flags),
     }
     if expected is not None:
@@ -121,13 +128,15 @@ def _run(
 
 def _requested(session: Session, trace: Trace | None, measured: _Measured, flags: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of the document that options request. With a trace, this closes the session."""
+    from ortconv.report.run import largest, plan
+
     profile = None if flags["profile"] is None else _profile(session, measured.feeds, flags["profile"])
     timing = None if trace is None else _summary(session, trace)
     parts = {
         "timing": timing if flags["timing"] else None,
-        "top": None if flags["top"] is None else _top(measured.results, flags["top"]),
+        "top": None if flags["top"] is None else largest(measured.results, flags["top"]),
         "profile": profile,
-        "plan": _plan(session) if flags["plan"] else None,
+        "plan": plan(session) if flags["plan"] else None,
     }
     return {name: part for name, part in parts.items() if part is not None}
 
@@ -141,16 +150,10 @@ def _refuse(check: Mapping[str, Any], model: Path) -> None:
         raise MismatchError(f"'{name}' differs: {text}{more}", file=model, hint="--rtol and --atol allow for rounding")
 
 
-def _metrics(document: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that conditions can name, as far as they are known."""
-    fields = {"latency": "median_seconds", "p90": "p90_seconds", "load": "load_seconds", "memory": "peak_bytes"}
-    return {name: document[field] for name, field in fields.items() if document[field] is not None}
-
-
-def _check_all(folder: Path, backends: Sequence[str], flags: Mapping[str, Any]) -> None:
+def _check_all(folder: Path, flags: Mapping[str, Any]) -> None:
     """Run the models of a folder on the data sets next to them."""
     from ortconv.cli.folders import data_sets, over_folder
-    from ortconv.report.gates import parse_gates
+    from ortconv.gates import parse_gates
     from ortconv.runtime.backend import get_backend
 
     parse_gates(flags["fail_on"], "run")
@@ -161,10 +164,10 @@ def _check_all(folder: Path, backends: Sequence[str], flags: Mapping[str, Any]) 
         raise UsageError(
             "with a directory, --check is that directory", hint="the folders test_data_set_* in it are read"
         )
-    for backend in backends:
+    for backend in flags["backends"]:
         get_backend(backend)
     pairs = data_sets(folder)
-    over_folder("checked", ({"model": m, "inputs": (d,), "check": d} for m, d in pairs), _checked)
+    over_folder("checked", ran, ({"model": m, "inputs": (d,), "check": d} for m, d in pairs), _checked)
 
 
 def _checked(document: dict[str, Any]) -> str:
@@ -183,20 +186,6 @@ def _names(session: Session, outputs: str | None, expected: Iterable[str]) -> li
         hint = f"there are {', '.join(sorted(known))}; --nodes NAME adds values inside the graph"
         raise UsageError(f"--check expects '{unknown[0]}', which is not a result of this run", hint=hint)
     return list(dict.fromkeys((*names, *expected)))
-
-
-def _top(results: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """The classes with the largest scores, for each result that has classes."""
-    found = {name: _largest(value, count) for name, value in results.items()}
-    return {name: rows for name, rows in found.items() if rows}
-
-
-def _plan(session: Session) -> list[dict[str, Any]]:
-    """The backend of each node, and why the backends before it do not run it."""
-    return [
-        {"node": p.node.label, "backend": p.backend, "partition": p.claim, "refused": dict(p.refused)}
-        for p in session.plan
-    ]
 
 
 class _Measured(NamedTuple):
@@ -266,7 +255,7 @@ def _summary(session: Session, trace: Trace) -> Summary:
 
 def _profile(session: Session, feeds: Mapping[str, Any], target: Path) -> list[dict[str, Any]]:
     from ortconv.files import write_text
-    from ortconv.report.profile import by_operator, chrome_trace
+    from ortconv.report.run import by_operator, chrome_trace
 
     events = session.profile(feeds)
     write_text(target, json.dumps(chrome_trace(events)))
@@ -280,45 +269,86 @@ def _differences(expected: Mapping[str, Any], results: Mapping[str, Any], flags:
     return {name: text for name, text in found.items() if text is not None}
 
 
-def _described(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    return {name: _describe(value) for name, value in values.items()}
+# ------------------------------------------------------------------ text
+
+MOST_ROWS = 60
+"""Number of rows of a table that are shown; --json has all."""
+BAR = 20
 
 
-def _describe(value: Any) -> dict[str, Any]:
-    import numpy as np
-
-    from ortconv.compare.pairs import element_type
-
-    if value is None or isinstance(value, list):
-        return {"type": "sequence" if isinstance(value, list) else "empty", "length": len(value or ())}
-    array = np.asarray(value)
-    found: dict[str, Any] = {"type": element_type(array), "shape": list(array.shape)}
-    if array.size and _is_numeric(array):
-        numbers = array.astype(np.float64)
-        with np.errstate(all="ignore"):
-            found |= {"min": _finite(numbers.min()), "max": _finite(numbers.max()), "mean": _finite(numbers.mean())}
-    return found
-
-
-def _is_numeric(array: Array) -> bool:
-    """True for integers and floating-point numbers, those of numpy's extensions included."""
-    return array.dtype.kind not in "bcOUST"
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    """The results of a run as text."""
+    on = ", ".join(dict.fromkeys(document["backends"])) or "no backend"
+    yield f"{click.style(printable(document['model']), bold=True)} on {on}"
+    for name, about in document["inputs"].items():
+        note = " (generated)" if name in document["made_up"] else ""
+        yield f"  input   {printable(name)}  {_about(about)}{note}"
+    for name, about in document["outputs"].items():
+        yield f"  output  {printable(name)}  {_about(about)}"
+    yield _time(document)
+    if "check" in document and not document["check"]["differences"]:
+        yield click.style(f"  check   {len(document['check']['expected'])} as expected", fg="green")
+    yield from (part(document[name]) for name, part in PARTS.items() if name in document)
 
 
-def _finite(value: Any) -> float | None:
-    """A number as JSON can hold it: None for NaN and infinities."""
-    return float(value) if math.isfinite(value) else None
+def _about(about: dict[str, Any]) -> str:
+    if "length" in about:
+        return f"{about['type']} of {about['length']}"
+    numbers = "".join(f"  {name} {_number(about[name])}" for name in ("min", "max", "mean") if name in about)
+    return f"{about['type']}{about['shape']}{numbers}"
 
 
-def _largest(value: Any, count: int) -> list[dict[str, Any]]:
-    """The largest elements of each row, largest first; empty for a value that is not a numeric tensor with one axis of classes."""
-    import numpy as np
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.6g}"
 
-    if value is None or isinstance(value, list):
-        return []
-    array = np.asarray(value)
-    if not _is_numeric(array) or array.size < 2 or sum(n > 1 for n in array.shape[1:]) > 1:
-        return []
-    rows = array.reshape(array.shape[0] if array.ndim > 1 else 1, -1).astype(np.float64)
-    order = np.argsort(-rows, axis=1, kind="stable")[:, :count]
-    return [{"row": n, "class": int(i), "value": _finite(rows[n, i])} for n, best in enumerate(order) for i in best]
+
+def _time(document: dict[str, Any]) -> str:
+    median, p90 = (document[f"{name}_seconds"] * 1e3 for name in ("median", "p90"))
+    runs = f"median {median:.3f} ms, p90 {p90:.3f} ms of {document['runs']} runs"
+    memory = "" if document["peak_bytes"] is None else f", peak memory of the process {size(document['peak_bytes'])}"
+    runs = runs if document["runs"] > 1 else f"first run {median:.3f} ms"
+    return f"  time    load {document['load_seconds'] * 1e3:.1f} ms, {runs}{memory}"
+
+
+def _top_text(top: dict[str, list[dict[str, Any]]]) -> str:
+    rows = [(name, row["row"], row["class"], _number(row["value"])) for name, own in top.items() for row in own]
+    return _table(("output", "row", ">class", ">value"), rows)
+
+
+def _profile_text(shares: Sequence[dict[str, Any]]) -> str:
+    rows = [
+        (s["op"], s["backend"], s["steps"], f"{s['seconds'] * 1e3:.3f}", f"{s['share']:.1%}", "█" * round(BAR * s["share"]))
+        for s in shares
+    ]  # fmt: skip
+    return _table(("operator", "backend", ">steps", ">ms", ">share", ""), rows)
+
+
+def _timing_text(summary: Mapping[str, Mapping[str, float | None]]) -> str:
+    from ortconv.nnapi.tracing.timing import table
+
+    return table(summary)
+
+
+def _plan_text(plan: Sequence[dict[str, Any]]) -> str:
+    rows = [(p["node"], _where(p), "; ".join(f"{b}: {r}" for b, r in p["refused"].items())) for p in plan]
+    return _table(("node", "backend", "why not on an earlier backend"), rows)
+
+
+PARTS: dict[str, Callable[[Any], str]] = {
+    "top": _top_text,
+    "profile": _profile_text,
+    "timing": _timing_text,
+    "plan": _plan_text,
+}
+"""The tables of the optional parts of a document."""
+
+
+def _where(place: dict[str, Any]) -> str:
+    """The backend of a node, and the number of its partition if it has one."""
+    return place["backend"] if place["partition"] is None else f"{place['backend']} {place['partition']}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table with the first rows, and the number of the others."""
+    more = len(rows) - MOST_ROWS
+    return columns(header, rows[:MOST_ROWS]) + (f"\nand {more} more; --json lists them all" if more > 0 else "")

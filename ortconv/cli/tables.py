@@ -9,7 +9,6 @@ import click
 from ortconv.cli import color, printable
 from ortconv.cli.render import columns, wrapped
 from ortconv.report.sections import Section
-from ortconv.wording import scaled
 
 TONES = {True: "green", False: "red", None: None}
 """The colors of titles by their verdicts."""
@@ -27,12 +26,6 @@ def as_markdown(sections: Sequence[Section]) -> str:
 
 def _filled(sections: Sequence[Section]) -> list[Section]:
     return [section for section in sections if section.lines or section.rows]
-
-
-def count(number: float) -> str:
-    """A large number for people: 950, 1.2 k, 3.4 M."""
-    value, unit = scaled(number, ("", " k", " M", " G"))
-    return f"{value:.1f}{unit}" if unit else f"{number:g}"
 
 
 def _text(section: Section) -> str:

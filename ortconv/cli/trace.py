@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ortconv.cli import color, printable
-from ortconv.cli.render import columns, size
+from ortconv.cli.render import columns
+from ortconv.files import size
 from ortconv.wording import listed
 
 if TYPE_CHECKING:

@@ -76,14 +76,16 @@ def command(
     Converts it in all ways that can matter, validates each result, measures them in onnxruntime, taking turns, and ranks them for a
     goal. Times on accelerators are estimated for a device profile.
     """
-    from ortconv.cli.tune_view import page_of, sections, show_axes
     from ortconv.files import write_text
-    from ortconv.report.gates import check_gates, parse_gates
+    from ortconv.gates import check_gates, parse_gates
+    from ortconv.report.tune import axes_section, page_of, sections
 
     conditions = parse_gates(fail_on, "tune")
     only = chosen_values(flags["only"])
     if flags["listed"]:
-        show_axes(only, flags["target"], markdown=markdown)
+        from ortconv.cli.tables import show
+
+        show([axes_section(only, flags["target"])], markdown=markdown)
         return
     if flags["snippet"] is not None and flags["goal"] == "accelerator":
         from ortconv.tuning.snippets import check_snippet

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ortconv.cli import present, printable
+from ortconv.cli import VerbResult, printable
 from ortconv.cli.options import BATCH, FILE_OR_FOLDER, JSON_LINES, LIMITS_OF_MODELS, QUIET, add
 from ortconv.errors import FormatError
 from ortconv.wording import counted
@@ -26,30 +27,47 @@ def command(model: Path, **_: Any) -> None:
     if model.is_dir():
         from ortconv.cli.folders import models_in, over_folder
 
-        over_folder("verified", ({"model": path} for path in models_in(model, (".ort", ".manifest.json"))), _line)
+        over_folder(
+            "verified", verified, ({"model": path} for path in models_in(model, (".ort", ".manifest.json"))), _line
+        )
         return
+    verified({"model": model}).end()
+
+
+def verified(parameters: Mapping[str, Any]) -> VerbResult:
+    """The result on one file. It refuses a file with findings."""
+    model: Path = parameters["model"]
     if model.suffix.lower() == ".json":
-        _verify_manifest(model)
-        return
+        return _verified_manifest(model)
     from ortconv.ortformat.check import check
 
     report = check(model)
-    present(
-        lambda: {"version": 1, "model": str(model), **asdict(report)},
-        lambda: f"{click.style(printable(str(model)), bold=True)}: {report}",
+
+    def refuse() -> None:
+        if report.findings:
+            count = counted(len(report.findings), "finding")
+            raise FormatError(f"{count}, the first: {report.findings[0]}", file=model)
+
+    return VerbResult(
+        lambda: {"version": 1, "model": str(model), **asdict(report)}, lambda: _text(model, report), refuse
     )
-    if report.findings:
-        raise FormatError(f"{counted(len(report.findings), 'finding')}, the first: {report.findings[0]}", file=model)
 
 
-def _verify_manifest(path: Path) -> None:
+def _verified_manifest(path: Path) -> VerbResult:
     from ortconv.pipeline.manifest import verify_manifest
 
     report = verify_manifest(path)
-    present(report.to_dict, lambda: f"{click.style(printable(str(path)), bold=True)}: {report}")
-    if report.findings:
-        more = f"; {len(report.findings) - 1} more" if len(report.findings) > 1 else ""
-        raise FormatError(f"{report.findings[0]}{more}", file=path)
+
+    def refuse() -> None:
+        if report.findings:
+            more = f"; {len(report.findings) - 1} more" if len(report.findings) > 1 else ""
+            raise FormatError(f"{report.findings[0]}{more}", file=path)
+
+    return VerbResult(report.to_dict, lambda: _text(path, report), refuse)
+
+
+def _text(path: Path, report: object) -> str:
+    return f"{click.style(printable(str(path)), bold=True)}: {report}"
 
 
 def _line(document: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ortconv.backends.nnapi.backend import NnapiOptions, RecordingBackend
+from ortconv.choices import REFERENCE_DEVICE
 from ortconv.compare.gap import Gap, strict_gap
 from ortconv.compare.simulation import TimedPartitions
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
@@ -21,7 +22,6 @@ from ortconv.ir.model import Model
 from ortconv.nnapi.tracing import timing
 from ortconv.runtime.session import Session
 
-REFERENCE = "nnapi-reference"
 NAMES_DEVICES = 29
 """The feature level from which on the CPU can be selected as a device."""
 
@@ -95,7 +95,7 @@ def contenders(
     together = [tuple(profiles)] if len(profiles) > 1 else []
     for text, flags in variants.items():
         if not flags.get("cpu_disabled") and settings.get("feature_level", NAMES_DEVICES) >= NAMES_DEVICES:
-            found.append(Contender(REFERENCE, NnapiOptions(**settings | flags | {"cpu_only": True}), text))
+            found.append(Contender(REFERENCE_DEVICE, NnapiOptions(**settings | flags | {"cpu_only": True}), text))
         if flags.get("cpu_only"):
             continue
         for devices in [*((profile,) for profile in profiles), *together]:

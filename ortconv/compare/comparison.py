@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,15 @@ from ortconv.runtime.session import Session
 
 SUSPECTS = 3
 """Maximum number of suspected rewrites listed for a difference."""
+
+WORST: Mapping[str, Callable[[list[float]], float]] = {
+    "max_abs": max,
+    "scaled": max,
+    "ulp": max,
+    "cosine": min,
+    "snr": min,
+}
+"""The measures, and the choice of the worst value of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +106,21 @@ class Comparison:
     def loss(self) -> Loss | None:
         """The value that adds most to the distance."""
         return largest_loss(self.layers or ())
+
+
+def metrics(found: Sequence[Comparison]) -> dict[str, float]:
+    """The worst value of each measure over all outputs, and the number of outputs and inner values that differ."""
+    outputs = [o for one in found for o in one.outputs]
+    return {
+        **{name: _worst(name, [getattr(o.found, name) for o in outputs]) for name in WORST},
+        "outputs": sum(not o.same for o in outputs),
+        "layers": sum(not layer.same for one in found for layer in one.layers or ()),
+    }
+
+
+def _worst(name: str, values: Sequence[float]) -> float:
+    known = [v for v in values if not math.isnan(v)]
+    return float(WORST[name](known)) if known else math.nan
 
 
 @public

@@ -10,6 +10,7 @@ from typing import Literal
 from ortconv.documents import Document
 from ortconv.errors import UsageError
 from ortconv.executor.guard import guarded
+from ortconv.gates import release_number
 from ortconv.inspection.costs import OperatorRow, PeakMemory, activation_memory, operator_rows
 from ortconv.inspection.notes import Note, bytes_of, constants, elements_of, notes, symbols
 from ortconv.inspection.quantization import GroupVerdict, ModelQuantization, quantization
@@ -21,7 +22,6 @@ from ortconv.ortformat.reader import format_version
 from ortconv.ortformat.releases import oldest_release
 from ortconv.pipeline.stages import optimize
 from ortconv.public import public
-from ortconv.report.gates import release_number
 
 SHOWN_CONSTANTS = 5
 LEVELS = ("basic", "extended")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ortconv.choices import REFERENCE_DEVICE
 from ortconv.nnapi.arguments import checked
 from ortconv.nnapi.codes import DeviceType, FeatureLevel, Operand, Operation, Preference, Priority, ResultCode
 from ortconv.nnapi.cpu import CpuProgram, RunLimits
@@ -24,7 +25,6 @@ from ortconv.nnapi.tracing import vlog
 if TYPE_CHECKING:
     from ortconv.nnapi.caching import CacheFiles
 
-REFERENCE = "nnapi-reference"
 MAX_CACHE_FILES = 32
 NO_WORK = (
     "no work while the CPU is among the devices: no performance figure is below 1, and of equal ones the CPU's wins"
@@ -146,7 +146,7 @@ class Device:
 
     @property
     def is_reference(self) -> bool:
-        return self.name == REFERENCE
+        return self.name == REFERENCE_DEVICE
 
     @property
     def has_fences(self) -> bool:
@@ -197,7 +197,7 @@ class PreparedOnCpu(PreparedModel):
 class ReferenceDevice(Device):
     """The CPU. It supports every operation of the API with every type, and does not measure time."""
 
-    name = REFERENCE
+    name = REFERENCE_DEVICE
     version = "UNKNOWN"
     type = DeviceType.CPU
     capabilities = Capabilities.uniform(CPU_PERFORMANCE)

@@ -10,9 +10,10 @@ from weakref import WeakSet
 
 import numpy as np
 
+from ortconv.choices import REFERENCE_DEVICE
 from ortconv.nnapi.arguments import checked, wrong
 from ortconv.nnapi.codes import DeviceType, FeatureLevel
-from ortconv.nnapi.device import MAX_CACHE_FILES, NEVER, REFERENCE, Capabilities, Device, ReferenceDevice
+from ortconv.nnapi.device import MAX_CACHE_FILES, NEVER, Capabilities, Device, ReferenceDevice
 from ortconv.nnapi.driver_guard import driver
 from ortconv.nnapi.errors import bad_data, bad_state
 from ortconv.nnapi.extension import declare
@@ -53,7 +54,7 @@ def _known() -> list[Device]:
 def register_device(device: Device) -> None:
     """Register a device, before the CPU in order. Raises BAD_DATA if its name exists, or if its description is incomplete."""
     _check_driver(device)
-    if device.name in (REFERENCE, *(other.name for other in _known())):
+    if device.name in (REFERENCE_DEVICE, *(other.name for other in _known())):
         raise bad_data(f"there is a device '{device.name}' already")
     for extension in device.extensions:
         declare(extension)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ortconv.errors import FormatError, GraphError, OrtconvError, UnknownDimError
+from ortconv.errors import FormatError, GraphError, OrtconvError, UsageError
 from ortconv.files import drop_pages, mapped, opened
 from ortconv.ir.model import OLDEST_OPSET, Model
 from ortconv.ir.signature import check_signatures
@@ -43,7 +43,7 @@ def load(
     """Load and check an .onnx file. Functions are inlined, types and shapes inferred, and weights left in the mapped file.
 
     Raises ModelError for a faulty file, UnsafeInputError for external data outside its directory. `fix_dims` maps symbolic
-    dimensions to numbers; UnknownDimError is raised if no input has such a symbol.
+    dimensions to numbers; UsageError is raised if no input has such a symbol.
     """
     try:
         data = _mapped(path)
@@ -281,7 +281,7 @@ def _fix_dims(graph: GraphProto, fixed: Mapping[str, int]) -> None:
     if unknown:
         known = ", ".join(sorted(symbols))
         hint = f"symbolic dimensions of the inputs: {known}" if known else "the inputs have no symbolic dimensions"
-        raise UnknownDimError(unknown[0], hint=hint)
+        raise UsageError(f"no input has a dimension named '{unknown[0]}'", hint=hint)
     for name, dim in _nameless(graph).items():
         if name in fixed:
             dim.dim_value = fixed[name]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 from ortconv.errors import OrtconvError, UnsupportedError, UsageError
 from ortconv.executor.guard import guarded
 from ortconv.files import renamed, replacing, write_bytes, write_text
+from ortconv.gates import check_gates, parse_gates
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
 from ortconv.models import ModelSource, as_file, load
@@ -28,7 +29,6 @@ from ortconv.pipeline.settings import Settings
 from ortconv.pipeline.stages import Observer, excused, notify, optimize_as_asked, settings_of
 from ortconv.pipeline.verify_each import watching
 from ortconv.public import public
-from ortconv.report.gates import check_gates, parse_gates
 from ortconv.watch import left_out
 
 if TYPE_CHECKING:

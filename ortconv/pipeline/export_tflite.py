@@ -13,15 +13,16 @@ from ortconv.backends.litert.runtime import version
 from ortconv.backends.nnapi.backend import NnapiOptions
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.files import created, renamed, replacing
+from ortconv.gates import check_gates, parse_gates
 from ortconv.inputs.feeds import Outputs
 from ortconv.ir.graph import Graph, Node
 from ortconv.models import ModelSource, as_file, load
 from ortconv.partition import Target
 from ortconv.partition.policy import DEFAULT_STOP_OPS
+from ortconv.partition.refusals import grouped
 from ortconv.pipeline.analysis import analyze
 from ortconv.pipeline.options import Options
 from ortconv.public import public
-from ortconv.report.gates import check_gates, parse_gates
 from ortconv.runtime.backend import Claim, Program, Region
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
@@ -44,6 +45,15 @@ class ExportedFile:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A reason against nodes, their number and an example."""
+
+    reason: str
+    nodes: int
+    example: str
+
+
 @dataclass
 class ExportResult:
     """The result of an export: files in the order in which they run, and the reasons why nodes are not in any of them."""
@@ -52,8 +62,8 @@ class ExportResult:
     files: list[ExportedFile] = field(default_factory=list)
     nodes: int = 0
     """Number of nodes in the model as optimized for its level."""
-    refusals: list[dict[str, Any]] = field(default_factory=list)
-    """Reasons with number of nodes and an example, most frequent first."""
+    refusals: list[Reason] = field(default_factory=list)
+    """The most frequent one comes first."""
     validation: Validation | None = None
 
     @property
@@ -179,18 +189,16 @@ def _result(label: str, graph: Graph, claim: Claim, whole: bool, fail_on: str | 
     return result
 
 
-def _refusals(refused: Mapping[Node, str]) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for node, reason in refused.items():
-        row = found.setdefault(reason, {"reason": reason, "nodes": 0, "example": node.label})
-        row["nodes"] += 1
-    return sorted(found.values(), key=lambda row: -row["nodes"])
+def _refusals(refused: Mapping[Node, str]) -> list[Reason]:
+    found = grouped((reason, node) for node, reason in refused.items())
+    rows = [Reason(reason, len(nodes), nodes[0].label) for reason, nodes in found.items()]
+    return sorted(rows, key=lambda row: -row.nodes)
 
 
 def _first(result: ExportResult) -> str:
     """The most frequent reasons, as text."""
     rows = result.refusals[:SHOWN_REFUSALS]
-    return "; ".join(f"{row['example']}: {row['reason']}" for row in rows)
+    return "; ".join(f"{row.example}: {row.reason}" for row in rows)
 
 
 # ------------------------------------------------------------------ proof

@@ -130,8 +130,8 @@ def make_manifest(
         files={name: _digest_of(content) for name, content in files.items()},
         options=arguments(options),
         versions=dict(versions()),
-        onnxruntime=result.oldest_onnxruntime["release"],
-        onnxruntime_reason=result.oldest_onnxruntime["reason"],
+        onnxruntime=result.oldest_onnxruntime.release,
+        onnxruntime_reason=result.oldest_onnxruntime.reason,
         required=[line for line in result.required.splitlines() if not line.startswith("#")],
         operators=result.operators,
         rewrites=result.rewrites,
@@ -164,7 +164,7 @@ def _digest_of(content: Path | bytes) -> FileDigest:
 def _partitions(result: Result) -> dict[str, int]:
     found: dict[str, int] = {}
     for one in result.partitions or ():
-        found[one["provider"]] = found.get(one["provider"], 0) + len(one["nodes"])
+        found[one.provider] = found.get(one.provider, 0) + len(one.nodes)
     return found
 
 

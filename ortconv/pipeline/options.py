@@ -19,13 +19,13 @@ from ortconv.choices import (
     feature_level,
 )
 from ortconv.errors import UsageError, nearest
+from ortconv.gates import parse_gates
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT
 from ortconv.ortformat.releases import check_target
 from ortconv.pipeline import kinds
 from ortconv.pipeline.kinds import Option, described, option
 from ortconv.pipeline.settings import FeedSets
-from ortconv.report.gates import parse_gates
 
 if TYPE_CHECKING:
     from ortconv.partition import Target
@@ -97,7 +97,7 @@ class Options:
     stamp: bool = option(False, recorded=False)
     """Write version, source and options into the metadata of the file."""
     fail_on: tuple[str, ...] = ()
-    """Conditions such as "size>1.1x"; if one holds, GateError is raised and nothing is written. See `ortconv.report.gates`."""
+    """Conditions such as "size>1.1x"; if one holds, GateError is raised and nothing is written. See `ortconv.gates`."""
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Options:

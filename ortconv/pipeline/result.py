@@ -6,24 +6,67 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ortconv.gates import release_number
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import Tensor
 from ortconv.optimizer.engine import Context, Rewrite
 from ortconv.ortformat.releases import oldest_release
-from ortconv.report.gates import release_number
 from ortconv.watch import note_stage
 
 if TYPE_CHECKING:
     from ortconv.ir.graph import Node
     from ortconv.partition import Objection, Partitioning
     from ortconv.pipeline.float16 import Float16
+    from ortconv.pipeline.maximize_offload import Gain
     from ortconv.pipeline.stages import Optimized
     from ortconv.validation.validate import Validation
 
 SHOWN_FOLDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderPartition:
+    """A partition, with the provider that runs it. `constants` is the number of constant inputs."""
+
+    provider: str
+    name: str
+    nodes: list[str]
+    ops: dict[str, int]
+    inputs: list[str]
+    constants: int
+    outputs: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftToCpu:
+    """A rule against nodes: their number, and an example with its advice."""
+
+    rule: str
+    nodes: int
+    example: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A node that constant folding replaced, and the bytes that this added."""
+
+    node: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OldestRelease:
+    """The oldest release that loads a file, and the reason: the feature that older releases lack. Empty if not known."""
+
+    release: str = ""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.release} and later{self.reason and f' ({self.reason})'}"
 
 
 @dataclass
@@ -39,22 +82,18 @@ class Result:
     saved_fusions: int = 0
     rewrites: dict[str, int] = field(default_factory=dict)
     trace: list[Rewrite] = field(default_factory=list)
-    partitions: list[dict[str, Any]] | None = None
+    partitions: list[ProviderPartition] | None = None
     nodes_divided: int = 0
     """Number of partitioned nodes: those of the graph before the fusions for the CPU. Each is in a partition or in `refusals`."""
-    offload: dict[str, Any] | None = None
+    offload: Gain | None = None
     """With maximize_offload: counts of the accelerator's nodes before and after, and the rewrites."""
     float16: Float16 | None = None
     """With float16: counts of nodes, Casts and bytes, and the error."""
-    refusals: list[dict[str, Any]] = field(default_factory=list)
-    """Reasons why nodes were left to the CPU: rule, number of nodes, an example and advice, most frequent first.
-
-    A node counts once, under its first objection.
-    """
+    refusals: list[LeftToCpu] = field(default_factory=list)
+    """Reasons why nodes were left to the CPU, most frequent first. A node counts once, under its first objection."""
     without_fallback: int = 0
     """Number of nodes in partitions without a CPU kernel. With any, the file loads only if a provider accepts them."""
-    oldest_onnxruntime: dict[str, str] = field(default_factory=dict)
-    """The oldest release that loads the file, and the reason: the feature that older releases lack."""
+    oldest_onnxruntime: OldestRelease = field(default_factory=OldestRelease)
     seconds: dict[str, float] = field(default_factory=dict)
     validation: Validation | None = None
     operators: dict[str, int] = field(default_factory=dict)
@@ -66,8 +105,8 @@ class Result:
     """Bytes of all constants, inside the file and outside."""
     folded_bytes: int = 0
     """Growth of the model by constant folding, in bytes; negative if it shrank."""
-    folds: list[dict[str, Any]] = field(default_factory=list)
-    """The folds that increased the size most: node and bytes."""
+    folds: list[Fold] = field(default_factory=list)
+    """The folds that increased the size most."""
     external: tuple[str, ...] = ()
     """Weight files of the source, relative to its folder."""
     unchanged: bool = False
@@ -89,10 +128,10 @@ class Result:
             "nodes": self.nodes_after,
             "size": self.bytes_after,
             "constants": self.constants_after,
-            "onnxruntime": release_number(self.oldest_onnxruntime["release"]),
+            "onnxruntime": release_number(self.oldest_onnxruntime.release),
         }
         if self.partitions is not None:
-            inside = sum(len(p["nodes"]) for p in self.partitions)
+            inside = sum(len(p.nodes) for p in self.partitions)
             found |= {
                 "partitions": len(self.partitions),
                 "coverage": 100.0 * inside / self.nodes_divided if self.nodes_divided else 0.0,
@@ -108,11 +147,14 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data, for JSON."""
-        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("required", "values", "started")}
-        validation = None if self.validation is None else asdict(self.validation)
-        float16 = None if self.float16 is None else asdict(self.float16)
-        trace = [rewrite.to_dict() for rewrite in self.trace]
-        return {**found, "trace": trace, "validation": validation, "float16": float16}
+        shown = replace(self, trace=[], required="", values={}, started=None)
+        found = {k: v for k, v in asdict(shown).items() if k not in ("required", "values", "started")}
+        return {
+            **found,
+            "trace": [rewrite.to_dict() for rewrite in self.trace],
+            "offload": None if self.offload is None else self.offload.to_dict(),
+            "oldest_onnxruntime": found["oldest_onnxruntime"] if self.oldest_onnxruntime.release else {},
+        }
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -134,20 +176,20 @@ class Result:
 
     def record(self, model: Model, context: Context, optimized: Optimized) -> None:
         """Record the results of the optimizer and the partitioner."""
-        self.offload = None if optimized.gain is None else optimized.gain.to_dict()
+        self.offload = optimized.gain
         self.float16 = optimized.float16
         self.rewrites = optimized.counts()
         self.trace = optimized.trace
         self.constants_after = constant_bytes(model)
         self.folded_bytes = context.grown
-        self.folds = [{"node": node, "bytes": size} for size, node in sorted(context.folds, reverse=True)[:SHOWN_FOLDS]]
+        self.folds = [Fold(node, size) for size, node in sorted(context.folds, reverse=True)[:SHOWN_FOLDS]]
         if optimized.partitionings:
             self._record_partitions(model, optimized)
         self.operators = operator_counts(model)
         self.nodes_after = sum(self.operators.values())
         self.saved_fusions = len(model.saved)
         oldest = oldest_release(model)
-        self.oldest_onnxruntime = {"release": oldest.name, "reason": oldest.reason}
+        self.oldest_onnxruntime = OldestRelease(oldest.name, oldest.reason)
 
     def _record_partitions(self, model: Model, optimized: Optimized) -> None:
         from ortconv.ortformat.precision import needs_provider
@@ -155,7 +197,9 @@ class Result:
 
         partitionings = optimized.partitionings
         self.partitions = [
-            {"provider": found.target.provider.name, **p.to_dict()} for found in partitionings for p in found.partitions
+            ProviderPartition(found.target.provider.name, **p.to_dict())
+            for found in partitionings
+            for p in found.partitions
         ]
         self.nodes_divided = len({node for found in partitionings for node in found.verdicts})
         can_maximize = optimized.gain is None and len({found.target.ep for found in partitionings}) == 1
@@ -175,15 +219,16 @@ def constant_bytes(model: Model) -> int:
     return sum(const.nbytes for const in consts if isinstance(const, Tensor))
 
 
-def _refusals(partitionings: Sequence[Partitioning]) -> list[dict[str, Any]]:
+def _refusals(partitionings: Sequence[Partitioning]) -> list[LeftToCpu]:
+    from ortconv.partition.refusals import grouped
+
     taken = {node for p in partitionings for node, verdict in p.verdicts.items() if verdict.taken}
-    against: dict[Node, list[Objection]] = {}
+    against: dict[Node, Objection] = {}
     for p in partitionings:
         for node, verdict in p.verdicts.items():
-            if node not in taken:
-                against.setdefault(node, []).extend(verdict.objections)
-    found: dict[str, dict[str, Any]] = {}
-    for node, (first, *_) in against.items():
-        row = {"rule": first.rule, "nodes": 0, "example": f"{node.label}: {first.message}", "advice": first.advice}
-        found.setdefault(first.rule, row)["nodes"] += 1
-    return sorted(found.values(), key=lambda row: -row["nodes"])
+            if node not in taken and verdict.objections:
+                against.setdefault(node, verdict.objections[0])
+    found = grouped((first.rule, (node, first)) for node, first in against.items())
+    examples = ((rule, len(own), *own[0]) for rule, own in found.items())
+    rows = [LeftToCpu(rule, count, f"{node.label}: {o.message}", o.advice) for rule, count, node, o in examples]
+    return sorted(rows, key=lambda row: -row.nodes)

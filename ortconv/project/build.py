@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ortconv.batch.conversions import KINDS, Failure
 from ortconv.batch.crew import crew_of
-from ortconv.batch.engine import Engine
+from ortconv.batch.engine import Batch, Failure
 from ortconv.batch.journal import BatchJournal, FinishedModel
 from ortconv.batch.work import Conversion, Journaling, convert_one
 from ortconv.checking.check import Check, RunSettings, check
 from ortconv.documents import Document
-from ortconv.errors import BatchError, GateError, OrtconvError, UsageError
+from ortconv.errors import BatchError, GateError, UsageError
 from ortconv.files import write_text
 from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.pipeline.config import beside
@@ -24,8 +23,7 @@ from ortconv.pipeline.result import Result
 from ortconv.project.project import Artifact, Project, find_project, read_project
 from ortconv.public import public
 from ortconv.watch import Activity
-
-GATE = KINDS["GateError"]
+from ortconv.wording import counted
 
 T = TypeVar("T", Conversion, "CheckItem")
 R = TypeVar("R")
@@ -70,19 +68,19 @@ class Build(Document):
     @property
     def failed_gates(self) -> list[str]:
         """The messages of all conditions that hold. Those of conversions come first."""
-        converting = [f"{a.label}: {a.error}" for a in self.artifacts if a.error_kind == GATE]
+        converting = [f"{a.label}: {a.error}" for a in self.artifacts if a.error_kind == GateError.kind]
         return converting + [f"{a.label}: {one.message}" for a in self.artifacts if a.check for one in a.check.failed]
 
     def refuse(self) -> None:
         """BatchError if an artifact could not be made or checked, GateError if a gate fails."""
-        errors = [f"{a.label}: {a.error}" for a in self.artifacts if a.error and a.error_kind != GATE]
+        errors = [f"{a.label}: {a.error}" for a in self.artifacts if a.error and a.error_kind != GateError.kind]
         if errors:
             total = len(self.artifacts)
             raise BatchError(f"{len(errors)} of {total} artifacts failed, the first: {errors[0]}", file=self.project)
         gates = self.failed_gates
         if gates:
             hint = "if this is meant, accept it: ortconv build --update"
-            count = f"{len(gates)} {'gate fails' if len(gates) == 1 else 'gates fail'}"
+            count = counted(len(gates), "gate fails", "gates fail")
             raise GateError(f"{count}: {'; '.join(gates)}", file=self.project, hint=hint)
 
 
@@ -112,7 +110,7 @@ class Building(Iterator[Event]):
         self.build.artifacts = list(self._built.values())
         self._types = any(a.options.enable_type_reduction for a in artifacts)
         self._required = RequiredOperators(types=self._types)
-        self._engine: Engine[Any, Any] | None = None
+        self._batch: Batch[Any, Any] | None = None
         self._events = self._run()
 
     def __next__(self) -> Event:
@@ -120,8 +118,7 @@ class Building(Iterator[Event]):
 
     def busy(self) -> list[tuple[str, Activity, float]]:
         """The artifacts in progress, each with its current activity and the seconds since it began."""
-        busy = self._engine.busy() if self._engine is not None else []
-        return [(self._built[item.output].label, activity, seconds) for item, activity, seconds in busy]
+        return [] if self._batch is None else self._batch.busy()
 
     def close(self) -> None:
         """Stop the build. Artifacts that are not converted yet are left out."""
@@ -185,18 +182,15 @@ class Building(Iterator[Event]):
         if not items:
             return
         with crew_of(None, jobs, *self._limits, isolated=True) as crew:
-            self._engine = Engine(work, crew)
+            self._batch = Batch(work, items, crew, lambda item: self._built[item.output].label)
             try:
-                for item, outcome in self._engine.run(items):
-                    yield item, self._failed(item.output, outcome) if isinstance(outcome, OrtconvError) else outcome
+                for item, outcome in self._batch:
+                    if isinstance(outcome, Failure):
+                        built = self._built[item.output]
+                        built.error, built.error_kind = outcome.reason, outcome.kind
+                    yield item, outcome
             finally:
-                self._engine = None
-
-    def _failed(self, output: str, error: OrtconvError) -> Failure:
-        built = self._built[output]
-        failure = Failure(built.label, error)
-        built.error, built.error_kind = failure.reason, failure.kind
-        return failure
+                self._batch = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from typing import Any
 
 from ortconv.errors import OrtconvError, UsageError, known_names, nearest
 from ortconv.files import read_text, read_toml
+from ortconv.gates import parse_gates
 from ortconv.pipeline.config import suffix
 from ortconv.pipeline.options import Options
 from ortconv.project.settings import KEYS, Table, options_of_table
-from ortconv.report.gates import parse_gates
 
 NAME = "ortconv.toml"
 

@@ -23,6 +23,21 @@ class Link(str):
         return made
 
 
+class Toned(str):
+    """Text of which terminals show `part` in a color."""
+
+    part: str
+    tone: str
+
+    def __new__(cls, text: str, part: str, tone: str) -> Toned:
+        made = super().__new__(cls, text)
+        made.part, made.tone = part, tone
+        return made
+
+
+Fact = tuple[str, str]
+"""A label and its value, such as nodes and their number. An empty label continues the fact before."""
+
 NOTHING = Markup("")
 
 

@@ -69,7 +69,7 @@ def draft(task: ConversionTask) -> UncheckedFile:
         result = convert(task.source, output, options=replace(task.options, validate=False))
         found = digest(output)
     return UncheckedFile(
-        found, result.bytes_after, result.nodes_after, result.saved_fusions, result.oldest_onnxruntime["release"]
+        found, result.bytes_after, result.nodes_after, result.saved_fusions, result.oldest_onnxruntime.release
     )
 
 

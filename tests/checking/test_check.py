@@ -19,9 +19,9 @@ from ortconv.checking.baseline import read_baseline, stored_model
 from ortconv.checking.check import CheckedMetric, RunSettings, check
 from ortconv.checking.measuring import MeasuredRatios
 from ortconv.cli import main
-from ortconv.cli.check import _change
 from ortconv.errors import FormatError, GateError, UsageError
 from ortconv.partition import Target
+from ortconv.report.check import _change
 from ortconv.tuning.intervals import Interval
 from tests.conftest import ROOT
 from tests.json_schema import faults

@@ -8,9 +8,10 @@ import pytest
 
 import ortconv
 from ortconv.cli import main
+from ortconv.compare import comparison
+from ortconv.gates import metrics_of
 from ortconv.partition import Target
-from ortconv.report import comparison, partitions
-from ortconv.report.gates import metrics_of
+from ortconv.report import partition
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_verbs(
 def test_each_verb_knows_its_metrics(samples: Path, tmp_path: Path) -> None:
     model = samples / "mnist.onnx"
     found = ortconv.analyze(model, Target())
-    assert set(partitions.metrics(found.partitioning, found.estimate)) == set(metrics_of("partition"))
+    assert set(partition.metrics(found.partitioning, found.estimate)) == set(metrics_of("partition"))
     assert set(comparison.metrics([])) == set(metrics_of("compare"))
     assert set(ortconv.inspect(model).metrics()) == set(metrics_of("inspect"))
     assert set(ortconv.convert(model, tmp_path, use_nnapi=True).metrics()) == set(metrics_of("convert"))

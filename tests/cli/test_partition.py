@@ -202,7 +202,7 @@ def test_fix_dim_reaches_subgraphs(tmp_path: Path, printed: Printed) -> None:
 def test_conversion_within_limits(limits: dict, protected: int, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.ort"
     result = convert(model, out, use_nnapi=True, optimization_level="extended", **limits)
-    assert sum(len(p["nodes"]) for p in result.partitions or ()) == protected
+    assert sum(len(p.nodes) for p in result.partitions or ()) == protected
     fused = sum(n.op == "FusedConv" for n in load(out).graph)
     assert fused == (0 if protected else 2)
     graph = load(out).graph

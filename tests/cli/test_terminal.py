@@ -19,6 +19,7 @@ import pytest
 from ortconv.cli import VERBS, cli, color, main, printable, progress
 from ortconv.cli.options import Role, is_output, role_of
 from ortconv.cli.render import grid, labeled
+from ortconv.report.sections import Toned
 
 MNIST = Path(__file__).resolve().parents[2] / "sample_models" / "mnist.onnx"
 
@@ -328,6 +329,11 @@ def test_facts_are_wrapped_beside_their_label(monkeypatch: pytest.MonkeyPatch) -
     lines = click.unstyle(labeled("rewrites", "ConvAddFusion x2, ConstantFolding, MatMulAddFusion")).splitlines()
     assert lines == ["  rewrites   ConvAddFusion x2,", f"{' ' * 13}ConstantFolding,", f"{' ' * 13}MatMulAddFusion"]
     assert click.unstyle(labeled("", "")) == " " * 13
+
+
+def test_facts_are_escaped_and_colored() -> None:
+    shown = labeled("numbers", Toned("loads in \x1b[2J; equal on numpy", "equal", "green"))
+    assert shown.endswith(f" loads in \\x1b[2J; {click.style('equal', fg='green')} on numpy")
 
 
 # ----------------------------------------------------------------------------------------------------------------- progress

@@ -12,7 +12,7 @@ from nnapi_models import Builder, chain, choosing, compiled, counting_to, device
 from ortconv import nnapi
 from ortconv.nnapi import Operation
 from ortconv.report.blocks import Frame, dot, svg
-from ortconv.report.nnapi_picture import model_frame, plan_frame
+from ortconv.report.nnapi.picture import model_frame, plan_frame
 from ortconv.report.outline import Box
 
 NASTY = 'a"\\N\n<b>&\x1b[0m\x00]'

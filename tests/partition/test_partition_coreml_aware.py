@@ -58,9 +58,7 @@ def test_taken_nodes_are_unchanged_in_the_file(path, name, tmp_path):
     out = tmp_path / "model.ort"
     settings = {"optimization_level": "extended", "fix_dims": fixed(path), "validate": False}
     result = convert(path, out, use_nnapi=union, use_coreml=True, coreml_format=form, **settings)
-    assert sorted(n for p in result.partitions for n in p["nodes"]) == sorted(
-        n.name or key for key, n in before.items()
-    )
+    assert sorted(n for p in result.partitions for n in p.nodes) == sorted(n.name or key for key, n in before.items())
     graph = load(out).graph
     written = {n.out.name: n for n in graph}
     own = {v.name for n in before.values() for v in n.outputs if v is not None}
@@ -108,18 +106,18 @@ def test_conversion_that_is_not_aware_fuses(tmp_path):
     result, written = aware(use_coreml=True)(tmp_path)
     assert not {n.op for n in written.values()} & {"FusedConv"}
     assert {n.ep for n in written.values()} == {COREML}
-    assert [p["provider"] for p in result.partitions] == ["CoreML"]
+    assert [p.provider for p in result.partitions] == ["CoreML"]
 
 
 def test_the_first_provider_has_what_both_take(tmp_path):
     stop = {"nnapi_partitioning_stop_ops": ("Reshape",)}
     result, written = aware(use_nnapi=True, use_coreml=True, **stop)(tmp_path)
     assert [n.ep for n in written.values()] == [NNAPI] * 6 + [COREML] * 2
-    assert [p["provider"] for p in result.partitions] == ["NNAPI", "CoreML"]
+    assert [p.provider for p in result.partitions] == ["NNAPI", "CoreML"]
     assert result.refusals == []
     result, written = aware(use_nnapi=True, **stop)(tmp_path)
     assert [n.ep for n in written.values()].count(NNAPI) == 6
-    assert {row["rule"] for row in result.refusals} == {"stop-op"}
+    assert {row.rule for row in result.refusals} == {"stop-op"}
 
 
 def test_bodies_are_protected_on_request(tmp_path):
@@ -147,7 +145,7 @@ def test_dynamic_inputs_can_be_refused(tmp_path):
             coreml_static_inputs=static,
             validate=False,
         )
-        counts[static] = sum(len(p["nodes"]) for p in result.partitions)
+        counts[static] = sum(len(p.nodes) for p in result.partitions)
     assert counts[True] <= counts[False]
     assert counts[False] > 0
 

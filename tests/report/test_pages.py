@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from partition_graphs import make
@@ -135,26 +136,27 @@ def chain(ops: str) -> list[Node]:
     return list(graph)
 
 
-def test_steps_lead_from_nodes_to_nodes() -> None:
-    before, after = chain("Abs Neg Exp Log"), chain("Sin Log")
-    steps = [
-        RewriteStep("First", "Abs 'abs'", ["Abs 'abs'", "Neg 'neg'"], ["Cos 'cos'"]),
-        RewriteStep("Second", "Cos 'cos'", ["Cos 'cos'", "Exp 'exp'"], ["Sin 'sin'"]),
-    ]
-    first, second = step_data(before, after, steps)
-    assert (first["from"], first["to"], first["after"]) == ([0, 1], [], [])
-    assert (second["from"], second["to"], second["after"]) == ([2], [0], [0])
-
-
-def test_a_node_that_is_made_again_belongs_to_the_last_step() -> None:
-    before, after = chain("Abs Neg"), chain("Abs")
-    steps = [
-        RewriteStep("A", "", ["Abs 'abs'"], ["Abs 'abs'"]),
-        RewriteStep("B", "", ["Abs 'abs'", "Neg 'neg'"], ["Abs 'abs'"]),
-    ]
-    first, second = step_data(before, after, steps)
-    assert (first["from"], first["to"]) == ([0], [])
-    assert (second["from"], second["to"], second["after"]) == ([1], [0], [0])
+@pytest.mark.parametrize(
+    ("before", "after", "steps", "found"),
+    [
+        (
+            "Abs Neg Exp Log",
+            "Sin Log",
+            [(["Abs 'abs'", "Neg 'neg'"], ["Cos 'cos'"]), (["Cos 'cos'", "Exp 'exp'"], ["Sin 'sin'"])],
+            [([0, 1], [], []), ([2], [0], [0])],
+        ),
+        (  # a node that is made again belongs to the last step
+            "Abs Neg",
+            "Abs",
+            [(["Abs 'abs'"], ["Abs 'abs'"]), (["Abs 'abs'", "Neg 'neg'"], ["Abs 'abs'"])],
+            [([0], [], []), ([1], [0], [0])],
+        ),
+    ],
+)
+def test_steps_lead_from_nodes_to_nodes(before: str, after: str, steps: list[Any], found: list[Any]) -> None:
+    rewrites = [RewriteStep("Rule", "", removed, made) for removed, made in steps]
+    data = step_data(chain(before), chain(after), rewrites)
+    assert [(step["from"], step["to"], step["after"]) for step in data] == found
 
 
 def test_changed_nodes_are_marked_on_both_sides() -> None:

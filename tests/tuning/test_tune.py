@@ -19,7 +19,7 @@ from ortconv.backends import onnxruntime_c
 from ortconv.backends.onnxruntime_app import AppSession, SessionSettings
 from ortconv.cli import main
 from ortconv.errors import BackendError, UnsupportedError, UsageError
-from ortconv.report.gates import metrics_of
+from ortconv.gates import metrics_of
 from ortconv.tuning import contest
 from ortconv.tuning import tune as tuning
 from ortconv.tuning.axes import Form

@@ -17,7 +17,7 @@ import numpy as np
 from ortconv import nnapi
 from ortconv.backends.nnapi.claims import claim
 from ortconv.backends.nnapi.lower import Lowered, lower
-from ortconv.choices import FEATURE_LEVEL, feature_level
+from ortconv.choices import FEATURE_LEVEL, REFERENCE_DEVICE, feature_level
 from ortconv.errors import BackendError, UsageError
 from ortconv.executor.guard import guarded
 from ortconv.ir.graph import Graph, Node
@@ -105,7 +105,7 @@ class Nnapi:
     @property
     def targets(self) -> list[Device]:
         """The devices that models may use, with the CPU last."""
-        cpu = nnapi.get_device("nnapi-reference")
+        cpu = nnapi.get_device(REFERENCE_DEVICE)
         if self.options.cpu_only:
             return [cpu]
         return [*self.accelerators, *([] if self.options.cpu_disabled else [cpu])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ortconv.backends.nnapi.backend import NnapiOptions, NnapiProgram, RecordingBackend
@@ -20,9 +21,9 @@ def compiled(model: Model, options: NnapiOptions) -> Compiled:
     return backend.compiled
 
 
-def document(partitions: Compiled) -> list[dict[str, Any]]:
-    """One object for each partition: its nodes, the devices of its plan, the model."""
-    return [
+def document(model: Path, partitions: Compiled) -> dict[str, Any]:
+    """The partitions as JSON values: the nodes of each, the devices of its plan, its NNAPI model."""
+    described = [
         {
             "nodes": [node.label for node in region.nodes],
             "devices": [device.name for device in program.compilation.plan.devices],
@@ -30,6 +31,7 @@ def document(partitions: Compiled) -> list[dict[str, Any]]:
         }
         for region, program in partitions
     ]
+    return {"version": 1, "model": str(model), "partitions": described}
 
 
 def title(index: int, region: Region, program: NnapiProgram) -> str:

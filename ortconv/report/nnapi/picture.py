@@ -13,7 +13,7 @@ from ortconv.nnapi.partitioning import IfStep, ModelStep, PartitionSteps, WhileS
 from ortconv.nnapi.plan import CompoundPlan, SimplePlan
 from ortconv.report.blocks import Frame, Line, in_order
 from ortconv.report.labels import short
-from ortconv.report.nnapi import Compiled, title
+from ortconv.report.nnapi.dump import Compiled, title
 from ortconv.report.outline import ACCELERATOR, CPU, INPUT, MIXED, OUTPUT, PLAIN, Box
 
 Names = Mapping[int, str]

@@ -89,7 +89,7 @@ NUMBERS_NOTE = (
 HEADER = ("runs on", ">nodes on NNAPI", "operations", ">ms here", ">ms simulated", ">off by", ">loading, ms")
 
 
-def benchmark_page(found: BenchmarkComparison, options: Mapping[str, object]) -> str:
+def page_of(found: BenchmarkComparison, options: Mapping[str, object]) -> str:
     """The comparison as a page; `options` are those of the command."""
     name = found.model.replace("\\", "/").rpartition("/")[2]
     inputs = ", ".join(_input(key, value) for key, value in found.feeds.items())

@@ -1,12 +1,11 @@
-"""The view of `ortconv tune`."""
+"""What `ortconv tune` shows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ortconv.cli.render import size
-from ortconv.cli.tables import show
+from ortconv.files import size
 from ortconv.report.sections import Section
 from ortconv.wording import counted
 
@@ -144,12 +143,12 @@ def _plots(found: Tuning) -> Iterator[Section]:
         yield Section(title, [PLOT_NOTE], figure=pareto(points, across, AxisTitle(axis, "{:.4g}")))
 
 
-def show_axes(only: Mapping[str, Sequence[str]], target: str, *, markdown: bool) -> None:
-    """Print the axes with their values, and the number of candidates."""
+def axes_section(only: Mapping[str, Sequence[str]], target: str) -> Section:
+    """The axes with their values, and the number of candidates."""
     from ortconv.process import usable_cores
     from ortconv.tuning.axes import AXES, NONE, chosen, forms
 
     values = chosen({"aware": (NONE, target), **only}, usable_cores())
     rows = [(name, ", ".join(values[name]), axis.help) for name, axis in AXES.items()]
     count = len(forms(values))
-    show([Section(f"{count} conversions", header=("axis", "tried", "what it is"), rows=rows)], markdown=markdown)
+    return Section(f"{count} conversions", header=("axis", "tried", "what it is"), rows=rows)

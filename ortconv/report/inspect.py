@@ -1,14 +1,15 @@
-"""The view of `ortconv inspect`."""
+"""What `ortconv inspect` shows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ortconv.cli.render import size, tally
-from ortconv.cli.tables import count
+from ortconv.files import size
 from ortconv.report.sections import Section
-from ortconv.wording import counted
+from ortconv.wording import counted, shortened, tally
 
 if TYPE_CHECKING:
     from ortconv.inspection.inspect import Inspection, Port
@@ -33,6 +34,23 @@ def sections(found: Inspection, *, everything: bool = False) -> list[Section]:
     ]
 
 
+def page_of(found: Inspection, model: Path, fix_dims: Mapping[str, int], options: Mapping[str, object]) -> str:
+    """The inspection as a page with the graph of the file as it is; `options` are those of the command."""
+    from ortconv.models import load
+    from ortconv.report.page import about, page
+    from ortconv.report.picture import drawn, picture, stage
+
+    graph = load(model, fix_dims, only_to_run=True).graph
+    head, *shown = sections(found, everything=True)
+    return page(
+        model.name,
+        f"{counted(found.nodes, 'node')}, {found.format.upper()}",
+        [replace(head, title="Model"), *shown, about(options)],
+        kind="inspection",
+        stage=stage(picture(drawn(graph), model.name)),
+    )
+
+
 def _head(found: Inspection) -> Iterator[str]:
     opsets = ", ".join(
         f"{domain or 'ai.onnx'} {version}" for domain, version in found.opsets.items() if _is_used(domain, found)
@@ -44,9 +62,9 @@ def _head(found: Inspection) -> Iterator[str]:
     reason = f" ({found.oldest_reason})" if found.oldest_reason else ""
     yield f"loads in onnxruntime {found.oldest_onnxruntime} and later{reason}"
     graphs = f" in {found.graphs} graphs" if found.graphs > 1 else ""
-    yield f"{counted(found.nodes, 'node')}{graphs}, {count(found.multiply_adds)} multiply-adds"
+    yield f"{counted(found.nodes, 'node')}{graphs}, {shortened(found.multiply_adds)} multiply-adds"
     yield f"{size(found.file_bytes)}, of which {size(found.constant_bytes)} in {found.constants} constants"
-    yield f"{count(found.parameters)} parameters"
+    yield f"{shortened(found.parameters)} parameters"
     memory = found.memory
     at = f", at {memory.peak_node}" if memory.peak_node else ""
     yield f"{size(memory.peak_bytes)} of activations at most{at}; {size(memory.total_bytes)} without reuse"
@@ -71,7 +89,14 @@ def _operators(found: Inspection, everything: bool) -> Section:
     shown = found.operators if everything else found.operators[:MOST_OPERATORS]
     rest = len(found.operators) - len(shown)
     rows = [
-        (r.operator, r.count, ", ".join(r.types), count(r.multiply_adds), size(r.bytes_touched), f"{r.time_share:.1%}")
+        (
+            r.operator,
+            r.count,
+            ", ".join(r.types),
+            shortened(r.multiply_adds),
+            size(r.bytes_touched),
+            f"{r.time_share:.1%}",
+        )
         for r in shown
     ]
     title = f"Operators, the first {len(shown)} of {len(found.operators)}" if rest else "Operators"

@@ -52,5 +52,5 @@ def _cell(one: OperationCount) -> str:
     return f"{one.passed}/{one.passed + one.failed}" if one.failed else str(one.passed)
 
 
-def conformance_page(found: Conformance) -> str:
+def page_of(found: Conformance) -> str:
     return page(found.device, headline(found), [*sections(found), about({})], kind="NNAPI conformance")

@@ -1,8 +1,10 @@
-"""The view of `ortconv diff`."""
+"""What `ortconv diff` shows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ortconv.differences.changes import ABSENT
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 MOST_CHANGES = 8
 MOST_STEPS = 12
 MOST_LABELS = 4
+
+UNMARKED = ("provider", "type")
+"""Kinds of changes that do not change a node's computation."""
 
 CALLED = {
     "operator": ("operator changed", "operators changed"),
@@ -39,6 +44,31 @@ def sections(found: ModelDiff, *, everything: bool = False) -> list[Section]:
     replay = found.replay
     explained = [] if replay is None else list(_replay(replay, everything))
     return [head, *explained, *_by_kind(_shown(found, everything), everything)]
+
+
+def page_of(found: ModelDiff, a: Path, b: Path, options: Mapping[str, object]) -> str:
+    """Both graphs with the changed nodes marked, and for a conversion its rewrites as steps; `options` are those of the command."""
+    from ortconv.models import load
+    from ortconv.report.page import about
+    from ortconv.report.picture import drawn
+    from ortconv.report.story import RewriteStep, story_page
+
+    scenes = [drawn(load(path, only_to_run=True).graph) for path in (a, b)]
+    replayed = found.replay.steps if found.replay is not None else ()
+    changes = [change for change in found.changes if change.kind not in UNMARKED]
+    gone = [change.subject for change in changes if change.kind != "node added"]
+    come = [change.subject for change in changes if change.kind != "node removed"]
+    head, *shown = sections(found, everything=True)
+    return story_page(
+        f"{a.name} and {b.name}",
+        "no change" if found.equal else counted(len(found.changes), "change"),
+        (scenes[0], scenes[1]),
+        [replace(head, title="What changed"), *shown, about(options)],
+        kind="difference",
+        steps=[RewriteStep(s.rule, s.root, s.removed, s.made) for s in replayed],
+        changed=(gone, come),
+        titles=(a.name, b.name),
+    )
 
 
 def _shown(found: ModelDiff, everything: bool) -> list[Change]:
@@ -64,7 +94,7 @@ def _head(found: ModelDiff) -> Iterator[str]:
 
 
 def _counted(kind: str, count: int) -> str:
-    return f"{count} {CALLED.get(kind, (kind, kind.replace(' ', 's ')))[count != 1]}"
+    return counted(count, *CALLED.get(kind, (kind, kind.replace(" ", "s "))))
 
 
 def _by_kind(changes: Iterable[Change], everything: bool) -> Iterator[Section]:

@@ -1,25 +1,66 @@
-"""The view of `ortconv compare`."""
+"""What `ortconv compare` shows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
+from ortconv.compare.comparison import WORST, Comparison, Output, Subject
+from ortconv.compare.layers import ComparedLayer
+from ortconv.compare.measure import Measure
 from ortconv.report.sections import Section
 from ortconv.wording import counted
-
-if TYPE_CHECKING:
-    from ortconv.compare.comparison import Comparison, Output, Subject
-    from ortconv.compare.layers import ComparedLayer
-    from ortconv.compare.measure import Measure
 
 NUMBERS = (">max abs", ">scaled", ">ulp", ">cosine", ">snr dB", ">allowed")
 FORMATS = (".3g", ".3g", ".3g", ".7g", ".1f")
 
-
 MOST_LAYERS = 20
 """Rows of inner values that differ; -v shows all."""
+
+
+def document(reference: Subject, found: Sequence[Comparison]) -> dict[str, Any]:
+    """The comparison as one JSON document. An infinite number, or one that is not defined, is null, such as the snr of equal
+    outputs.
+    """
+    return {
+        "version": 1,
+        "reference": _subject(reference),
+        "models": [_comparison(one) for one in found],
+        "same": all(one.same for one in found),
+    }
+
+
+def _subject(subject: Subject) -> dict[str, Any]:
+    return {"model": subject.label, "backends": list(subject.backends)}
+
+
+def _comparison(one: Comparison) -> dict[str, Any]:
+    outputs = [{"name": o.name, **_measure(o.found), "limit": o.limit, "same": o.same} for o in one.outputs]
+    described = {**_subject(one.subject), "outputs": outputs, "same": one.same}
+    if one.layers is not None:
+        described["layers"] = [_layer(layer) for layer in one.layers]
+        loss = one.loss
+        described["largest_loss"] = None if loss is None else {**_layer(loss.layer), "scaled_before": loss.before}
+        described["first_divergence"] = None if one.first is None else {**_layer(one.first), "rewrites": one.suspects}
+    return described
+
+
+def _layer(layer: ComparedLayer) -> dict[str, Any]:
+    return {
+        "name": layer.name,
+        "other": layer.other,
+        "node": layer.node.label,
+        **_measure(layer.found),
+        "limit": layer.limit,
+        "permuted": layer.permuted,
+        "same": layer.same,
+    }
+
+
+def _measure(found: Measure) -> dict[str, Any]:
+    numbers = {name: (v if math.isfinite(v := getattr(found, name)) else None) for name in WORST}
+    return {"dtype": found.dtype, "shape": list(found.shape), **numbers, "mismatch": found.mismatch}
 
 
 def sections(reference: Subject, found: Sequence[Comparison], *, everything: bool = False) -> list[Section]:
@@ -47,7 +88,7 @@ def _remark(output: Output) -> str:
 def _layers(one: Comparison, layers: Sequence[ComparedLayer], everything: bool) -> Section:
     differing = [layer for layer in layers if not layer.same]
     count = f"{counted(len(layers), 'value')} inside both graphs, {len(differing)} of them differ"
-    rows = [_layer(layer) for layer in (layers if everything else differing[:MOST_LAYERS])]
+    rows = [_layer_row(layer) for layer in (layers if everything else differing[:MOST_LAYERS])]
     header = ("value", "node", ">max abs", ">scaled", ">snr dB", ">allowed", "")
     is_cut = len(differing) > MOST_LAYERS and not everything
     title = f"Values inside, the first {MOST_LAYERS} of {len(differing)} that differ" if is_cut else "Values inside"
@@ -66,7 +107,7 @@ def _findings(one: Comparison, differing: int) -> Iterator[str]:
         yield f"largest loss: '{loss.layer.name}', made by {loss.layer.node.label}: {grown}"
 
 
-def _layer(layer: ComparedLayer) -> tuple[str, ...]:
+def _layer_row(layer: ComparedLayer) -> tuple[str, ...]:
     verdict = "other order" if layer.permuted else _verdict(layer.same, layer.found)
     max_abs, scaled, _, _, *others = _numbers(layer.found, layer.limit)
     return layer.name, layer.node.label, max_abs, scaled, *others, verdict

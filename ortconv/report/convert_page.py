@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ortconv.ir.model import Model
+from ortconv.models import load
 from ortconv.partition import Target, partition
 from ortconv.partition.cost import Estimate, estimate
 from ortconv.report.labels import byte_text
 from ortconv.report.page import about
-from ortconv.report.partitions import compared_times
+from ortconv.report.partition import compared_times
 from ortconv.report.picture import drawn
 from ortconv.report.scene import Scene, headline
 from ortconv.report.sections import Link, Section
@@ -18,17 +20,17 @@ from ortconv.report.story import RewriteStep, rule_rows, story_page
 
 if TYPE_CHECKING:
     from ortconv.optimizer.engine import Rewrite
-    from ortconv.pipeline import Result
+    from ortconv.pipeline import Options, Result
     from ortconv.validation.validate import Validation
 
 
-def conversion_page(
-    result: Result, before: Model, after: Model, targets: Sequence[Target], options: Mapping[str, object]
-) -> str:
-    """The page of a conversion, with details of the source and of the written file.
+def page_of(result: Result, model: Path, settings: Options, options: Mapping[str, object]) -> str:
+    """The page of a conversion, with details of the source and of the written file; `options` are those of the command.
 
     Both graphs are colored for the first target, if there is one.
     """
+    targets = settings.targets()
+    before, after = load(model, settings.fix_dims), load(Path(result.files[0]))
     scenes, estimates = zip(*(_scene(model, targets) for model in (before, after)), strict=True)
     name = result.source.replace("\\", "/").rpartition("/")[2]
     size = f"{byte_text(result.bytes_before)} → {byte_text(result.bytes_after)}"
@@ -65,9 +67,7 @@ def _step(rewrite: Rewrite) -> RewriteStep:
 def _sections(result: Result, scenes: Sequence[Scene], estimates: Sequence[Estimate | None]) -> Iterator[Section]:
     yield Section("Numbers", list(_proof(result.validation)))
     yield Section("Partitions", list(_partitions(scenes, estimates)))
-    reasons = [
-        ((Link(row["rule"], f"{row['rule']}:"), row["example"], row["advice"]), row["nodes"]) for row in result.refusals
-    ]
+    reasons = [((Link(row.rule, f"{row.rule}:"), row.example, row.advice), row.nodes) for row in result.refusals]
     yield Section("Why nodes stay on the CPU", (), ("reason", ">nodes"), reasons)
     yield Section("Rewrites by rule", (), ("rule", ">rewrites"), rule_rows(result.rewrites))
     yield Section("Size", (), ("", ">before", ">after"), list(_sizes(result)))
@@ -114,8 +114,7 @@ def _operators(scenes: Sequence[Scene]) -> list[tuple[object, ...]]:
 
 def _files(result: Result) -> Iterator[str]:
     yield from (file.replace("\\", "/").rpartition("/")[2] for file in result.files)
-    if result.oldest_onnxruntime:
-        release, reason = (result.oldest_onnxruntime[key] for key in ("release", "reason"))
-        yield f"loads in onnxruntime {release} and later{reason and f' ({reason})'}"
+    if result.oldest_onnxruntime.release:
+        yield f"loads in onnxruntime {result.oldest_onnxruntime}"
     if result.saved_fusions:
         yield f"{result.saved_fusions} fusions saved for onnxruntime"

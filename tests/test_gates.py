@@ -7,7 +7,7 @@ import math
 import pytest
 
 from ortconv.errors import GateError, UsageError
-from ortconv.report.gates import BASELINES, METRICS, check_gates, failed_gates, metrics_of, parse_gates
+from ortconv.gates import BASELINES, METRICS, check_gates, failed_gates, metrics_of, parse_gates
 from tests.batches import batched
 
 VALUES = {"partitions": 9.0, "coverage": 61.25, "work_coverage": math.nan}
