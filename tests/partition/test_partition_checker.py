@@ -6,12 +6,13 @@ import numpy as np
 import onnx
 import pytest
 from onnxruntime.tools.mobile_helpers.usability_checker import check_nnapi_partitions
-from partition_graphs import SCALE, ZERO, f32, i64, make, taken_ops
+from partition_graphs import SCALE, ZERO, f32, make, taken_ops
 from usability import unexplained
 
 from ortconv.ir.model import Model
 from ortconv.onnxio.proto import model_proto
 from ortconv.partition import Target, partition
+from tests.arrays import i64
 from tests.conftest import NAMES, SAMPLES
 from tests.partition.test_partition_aware import FOUND, slow
 
