@@ -93,18 +93,6 @@ def test_nan_bound_is_refused() -> None:
     assert not optimized(proto, extended.PASSES)[1].trace
 
 
-def test_nodes_of_another_provider_stay() -> None:
-    proto = conv("y = Relu(c)")
-    from ortconv.onnxio.load import from_proto
-
-    for only_cpu, eps in itertools.product((False, True), (("nnapi", "nnapi"), ("nnapi", ""), ("", ""))):
-        graph = from_proto(proto).graph
-        for node, ep in zip(graph, eps, strict=True):
-            node.ep = ep
-        fired = sum(p.run(graph, Context(only_cpu=only_cpu)) for p in extended.PASSES)
-        assert fired == (eps[0] == eps[1] and not (only_cpu and eps[0] != ""))
-
-
 GEMM_ACTIVATIONS = {
     "Relu": {},
     "Sigmoid": {},

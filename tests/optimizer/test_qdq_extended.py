@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import pytest
 from onnx import TensorProto, numpy_helper
@@ -11,9 +9,7 @@ from qdq_net import MICROSOFT, Net, around, check, refused
 from rewriting import ops, optimized, parse, random_feeds, run
 
 from ortconv.ir.graph import Graph
-from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
-from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.qdq import PASSES
 from tests.batches import batched
 
@@ -306,42 +302,6 @@ def test_signed_activations_become_unsigned() -> None:
 
 
 # ---------------------------------------------------------------------- whatever the operator
-
-
-def whole() -> Iterable[Net]:
-    net = Net()
-    yield net.quantized(net.add("Conv", net.activations(2, 4, 9, 9), net.weights(6, 4, 3, 3)))
-    yield from (MOVERS[op](Net()) for op in ("Transpose", "Reshape"))
-    net = Net()
-    net.add("Split", net.activations(2, 6), outputs=2, axis=1)
-    for part in tuple(net.nodes[-1].output):
-        net.quantized(part, 0.03, 0.4)
-    yield net
-    net = Net("int8")
-    yield net.quantized(net.add("Add", net.activations(2, 3), net.activations(2, 3)))
-    net = Net()
-    yield net.quantized(net.add("Relu", net.input(2, 3)), at=0.0)
-    net = Net()
-    yield net.returned(net.add("MatMul", net.activations(2, 3), net.weights(3, 4)))
-
-
-@pytest.mark.parametrize("number", range(7))
-def test_nodes_of_another_provider_stay(number: int) -> None:
-    graph = from_proto(list(whole())[number].proto()).graph
-    for node in graph:
-        node.ep = "nnapi"
-    assert sum(p.run(graph, Context(only_cpu=True)) for p in PASSES) == 0
-    assert sum(p.run(graph, Context()) for p in PASSES) > 0
-
-
-@pytest.mark.parametrize("number", range(7))
-def test_dequantizers_of_another_provider_stay(number: int) -> None:
-    graph = from_proto(list(whole())[number].proto()).graph
-    for node in graph:
-        if node.op == "DequantizeLinear":
-            node.ep = "nnapi"
-    fired = sum(p.run(graph, Context(only_cpu=True)) for p in PASSES)
-    assert fired == (number == 5)
 
 
 @pytest.mark.parametrize("number", range(3))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from rewriting import check, ops, optimized, parse, random_feeds
 
-from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended import gelu, layer_norm, skip_layer_norm, split
 from tests.batches import batched
 
@@ -265,16 +264,6 @@ def test_skip_with_bias(body: str) -> None:
 )
 def test_skip_refused(text: str) -> None:
     assert not optimized(parse(text, 17), SKIP)[1].trace
-
-
-def test_other_providers_are_left_alone() -> None:
-    from ortconv.onnxio.load import from_proto
-
-    for text, passes in ((skip("t = Add(x, s)"), SKIP), (unary("s = Sigmoid(x) y = Mul(x, s)"), GELU)):
-        for taken in (0, 1):
-            model = from_proto(parse(text, 17))
-            list(model.graph)[taken].ep = "NNAPI"
-            assert sum(p.run(model.graph, Context(only_cpu=True)) for p in passes) == 0
 
 
 # ---------------------------------------------------------------------- splits
