@@ -10,6 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
+from tests.arrays import normal
 from tests.unoptimized import session
 
 SHAPE = (1, 4, 12, 12)
@@ -61,7 +62,7 @@ def _network(rng: np.random.Generator) -> onnx.ModelProto:
     def conv(x: str, depth: int, out: int, window: int, relu: bool = True, group: int = 1) -> str:
         filter = rng.standard_normal((out, depth // group, window, window)) / np.sqrt(window**2 * depth / group)
         pads = [window // 2] * 4
-        y = add("Conv", x, filter.astype(np.float32), _floats(rng, out) / 4, group=group, pads=pads)
+        y = add("Conv", x, filter.astype(np.float32), normal(rng, out) / 4, group=group, pads=pads)
         return add("Relu", y) if relu else y
 
     a = conv(conv("x", 4, 16, 3), 16, 16, 3, group=16)
@@ -70,15 +71,11 @@ def _network(rng: np.random.Generator) -> onnx.ModelProto:
     d = add("Flatten", add("Concat", c, conv(b, 16, 8, 1), axis=1))
     size = 16 * SHAPE[2] * SHAPE[3]
     nodes.append(helper.make_node("Gemm", [d, "fc", "fc_bias"], ["y"], transB=1))
-    weights.append(numpy_helper.from_array(_floats(rng, 64, size) / np.float32(np.sqrt(size)), "fc"))
-    weights.append(numpy_helper.from_array(_floats(rng, 64), "fc_bias"))
+    weights.append(numpy_helper.from_array(normal(rng, 64, size) / np.float32(np.sqrt(size)), "fc"))
+    weights.append(numpy_helper.from_array(normal(rng, 64), "fc_bias"))
     ends = [helper.make_tensor_value_info(*one) for one in (("x", TensorProto.FLOAT, SHAPE), ("y", 1, (1, 64)))]
     graph = helper.make_graph(nodes, "network", ends[:1], ends[1:], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-
-
-def _floats(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return rng.standard_normal(shape).astype(np.float32)
 
 
 def results_with_flips(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -41,3 +42,10 @@ def wrong_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
         return New("Tanh", [m.x])
 
     monkeypatch.setattr("ortconv.optimizer.basic.PASSES", (Pass("WrongFusion", wrong),))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

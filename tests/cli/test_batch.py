@@ -27,10 +27,7 @@ from tests.batch_models import folder_of
 posix = pytest.mark.skipif(os.name != "posix", reason="paths and links of POSIX")
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture

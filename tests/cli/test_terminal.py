@@ -24,10 +24,7 @@ from ortconv.report.sections import Toned
 MNIST = Path(__file__).resolve().parents[2] / "sample_models" / "mnist.onnx"
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture

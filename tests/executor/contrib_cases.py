@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 from draw import F32, Case, Draw, Operator, Tolerance, trimmed
 
+from tests.arrays import i64
+
 HALF = (F32, np.float16)
-
-
-def integers(*values: int) -> Any:
-    return np.array(values, np.int64)
 
 
 # ---------------------------------------------------------------------- forms of standard operators
@@ -22,7 +20,7 @@ def pad(d: Draw) -> Case:
     shape = d.shape(1, 4, 5)
     mode = d.pick("constant", "constant", "reflect", "edge")
     pads = [d.number(-1 if mode == "constant" and n > 2 else 0, min(2, n - 1)) for n in (*shape, *shape)]
-    amounts = integers(*pads)
+    amounts = i64(*pads)
     value = d.optional(d.floats(d.pick((), (1,)))) if mode == "constant" else None
     return Case(trimmed([d.floats(shape), amounts[None] if d.chance() else amounts, value]), {"mode": mode})
 
@@ -85,7 +83,7 @@ def conv_transpose(d: Draw) -> Case:
     group, kernel = d.pick(1, 1, 2), (d.number(1, 3), d.number(1, 3))
     channels, each = group * d.number(1, 3), d.number(1, 3)
     x = d.floats((d.number(1, 2), channels, d.number(3, 5), d.number(3, 5)))
-    pads = integers(*(d.number(0, k - 1) for k in (*kernel, *kernel)))
+    pads = i64(*(d.number(0, k - 1) for k in (*kernel, *kernel)))
     attributes = {"group": group, "kernel_shape": kernel, "strides": [d.number(1, 2), d.number(1, 2)]}
     return Case(
         trimmed([x, d.floats((channels, each, *kernel)), pads, d.optional(d.floats((group * each,)))]), attributes

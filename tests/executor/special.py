@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tests.arrays import f32, i64
+
 F32 = np.float32
 NAN, INF = np.nan, np.inf
 TINY, HUGE = 1e-42, 3e38
@@ -20,16 +22,8 @@ EMPTY = np.zeros((2, 0, 3), F32)
 SCALAR = np.array(-2.5, F32)
 
 
-def i64(*values: int) -> Any:
-    return np.array(values, np.int64)
-
-
 def one(value: Any, dtype: Any = F32) -> Any:
     return np.array(value, dtype)
-
-
-def f32(values: Any) -> Any:
-    return np.array(values, F32)
 
 
 def zeros(*shape: int) -> Any:

@@ -1,11 +1,14 @@
-"""Time in tests of the NNAPI runtime: none of them depends on how fast the machine is."""
+"""What tests of the NNAPI runtime share. None of them depends on how fast the machine is."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
+
+from ortconv import nnapi
 
 LOOK = 2e-5
 
@@ -39,3 +42,10 @@ def go(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     event = threading.Event()
     monkeypatch.setattr(time, "sleep", lambda seconds: event.wait(60))
     return event
+
+
+@pytest.fixture
+def no_devices() -> Iterator[None]:
+    """There are no devices but the CPU."""
+    with nnapi.registered():
+        yield

@@ -72,3 +72,13 @@ def compute(code: Operation, *inputs: Given, out: OperandType | tuple[OperandTyp
     one = ModelOperation(code, tuple(range(len(given))), tuple(range(len(outputs))), use.level, use)
     values = [x if isinstance(x, Tensor) else None for x in given]
     return [result.array for result in run_operation(one, values, outputs)]
+
+
+def outs(count: int) -> tuple[OperandType, ...]:
+    """So many outputs of float32."""
+    return (OperandType(F),) * count
+
+
+def close(got: Array, want: Array) -> None:
+    """Assert that results are equal, but for rounding."""
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnapi_calls import F, H, Q, S, bias, bytes_of, compute, level_of, numbers, per_channel, quantized
+from nnapi_calls import F, H, Q, S, bias, bytes_of, close, compute, level_of, numbers, per_channel, quantized
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import FeatureLevel, NnapiError, Operand, OperandType, Operation
@@ -34,10 +34,6 @@ def nhwc(x: Array) -> Array:
 
 def nchw(x: Array) -> Array:
     return x.transpose(0, 3, 1, 2)
-
-
-def close(got: Array, want: Array) -> None:
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("strides", [(1, 1), (2, 3)])

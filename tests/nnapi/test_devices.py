@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,7 @@ from tests.batches import batched
 
 X = np.arange(4, dtype=np.float32)
 
-
-@pytest.fixture(autouse=True)
-def no_devices() -> Iterator[None]:
-    with nnapi.registered():
-        yield
+pytestmark = pytest.mark.usefixtures("no_devices")
 
 
 def test_the_cpu_is_there() -> None:

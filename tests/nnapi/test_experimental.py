@@ -12,13 +12,10 @@ from nnapi_models import tensor
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import NnapiError, Operand, OperandType, Operation
 from ortconv.nnapi.operand import Tensor
+from tests.arrays import i32
 from tests.conftest import examples
 
 NONE = tensor(type=Operand.TENSOR_INT32)
-
-
-def ints(*values: int) -> Array:
-    return np.array(values, np.int32)
 
 
 def compressed(x: Array, order: tuple[int, ...], sparse: tuple[bool, ...]) -> tuple[Array, list[Array | OperandType]]:
@@ -33,7 +30,7 @@ def compressed(x: Array, order: tuple[int, ...], sparse: tuple[bool, ...]) -> tu
             kept = [at for at in range(x.shape[level]) if not is_sparse or x[(*place, at)].any()]
             below += [(*place, at) for at in kept]
             counts.append(len(below))
-        parts += [ints(*counts), ints(*[place[-1] for place in below])] if is_sparse else [NONE, NONE]
+        parts += [i32(*counts), i32(*[place[-1] for place in below])] if is_sparse else [NONE, NONE]
         places = below
     return np.array([x[place] for place in places], x.dtype), parts
 
@@ -46,24 +43,24 @@ def test_any_order_and_format(order: tuple[int, ...], sparse: tuple[bool, ...], 
     x[0, 0, 0] = 1
     stored, parts = compressed(x, order, sparse)
     sizes = [x.shape[axis] for axis in order]
-    inputs = [stored, ints(*order), NONE, ints(*map(int, sparse)), ints(*sizes), *parts]
+    inputs = [stored, i32(*order), NONE, i32(*map(int, sparse)), i32(*sizes), *parts]
     np.testing.assert_array_equal(compute(Operation.DENSIFY, *inputs, out=tensor())[0], x)
 
 
 def test_what_is_not_stored_is_the_zero_point() -> None:
     kind = OperandType(Operand.TENSOR_QUANT8_ASYMM, (1,), 1.0, 7)
     stored = Tensor(kind, np.array([9], np.uint8))
-    inputs = [stored, ints(0), NONE, ints(1), ints(3), ints(0, 1), ints(2)]
+    inputs = [stored, i32(0), NONE, i32(1), i32(3), i32(0, 1), i32(2)]
     assert compute(Operation.DENSIFY, *inputs, out=kind.with_dims(()))[0].tolist() == [7, 7, 9]
 
 
 @pytest.mark.parametrize(
     "changed",
-    [{1: ints(1)}, {3: ints(2)}, {5: ints(0, 2)}, {6: ints(3)}, {5: NONE}, {2: ints(1)}, {0: np.ones(2, np.float32)}],
+    [{1: i32(1)}, {3: i32(2)}, {5: i32(0, 2)}, {6: i32(3)}, {5: NONE}, {2: i32(1)}, {0: np.ones(2, np.float32)}],
     ids=["order", "format", "segments", "index", "no segments", "blocks", "elements"],
 )
 def test_parts_that_do_not_go_together_fail(changed: dict[int, Array]) -> None:
-    inputs = [np.ones(1, np.float32), ints(0), NONE, ints(1), ints(3), ints(0, 1), ints(2)]
+    inputs = [np.ones(1, np.float32), i32(0), NONE, i32(1), i32(3), i32(0, 1), i32(2)]
     for at, value in changed.items():
         inputs[at] = value
     with pytest.raises(NnapiError):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnapi_calls import OMITTED, F, I, Q, S, bias, compute, numbers, quantized
+from nnapi_calls import OMITTED, I, Q, S, bias, close, compute, numbers, outs, quantized
 from nnapi_models import Builder, tensor
 
 from ortconv.ir.tensor import Array
@@ -22,10 +22,6 @@ CELL = [f"{kind}_{gate}" for kind in "wrpb" for gate in "ifco" if (kind, gate) !
 CELL += ["projection", "projection_bias"]
 NORMS = ["n_i", "n_f", "n_c", "n_o"]
 Arrays = dict[str, Any]
-
-
-def outs(count: int) -> tuple[OperandType, ...]:
-    return (OperandType(F),) * count
 
 
 def direction(inputs: int = INPUTS, peepholes: bool = True, size: int = UNITS, seed: int = 0) -> Arrays:
@@ -65,10 +61,6 @@ def onnx_lstm(x: Array, *directions: tuple[Arrays, list[Array]]) -> tuple[Array,
     name = "bidirectional" if len(directions) > 1 else "forward"
     inputs = [x, *stacked[:2], both, None, h, c, peepholes]
     return tuple(run_onnxruntime("LSTM", inputs, {"hidden_size": UNITS, "direction": name}, n_outputs=3))  # type: ignore[return-value]
-
-
-def close(got: Array, want: Array) -> None:
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("peepholes", [False, True])

@@ -11,19 +11,15 @@ from hypothesis import strategies as st
 from nnapi_calls import compute, level_of
 from nnapi_models import tensor
 
-from ortconv.ir.tensor import Array
 from ortconv.nnapi import NnapiError, Operand, OperandType, Operation, ResultCode
 from ortconv.nnapi.operand import Tensor
+from tests.arrays import i32
 from tests.batches import batched
 from tests.conftest import examples
 
 F = tensor()
 CUBE = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 QUANT8 = Operand.TENSOR_QUANT8_ASYMM
-
-
-def ints(*values: int) -> Array:
-    return np.array(values, np.int32)
 
 
 def quantized(values: Any, scale: float, zero_point: int) -> Tensor:
@@ -44,13 +40,13 @@ def test_strided_slice_is_numpy_s(begin: Any, end: Any, strides: Any, begin_mask
             for at, (b, e, s) in enumerate(zip(begin, end, strides))
         )
     ]
-    inputs = [CUBE, ints(*begin), ints(*end), ints(*strides), begin_mask, end_mask, 0]
+    inputs = [CUBE, i32(*begin), i32(*end), i32(*strides), begin_mask, end_mask, 0]
     (found,) = compute(Operation.STRIDED_SLICE, *inputs, out=F)
     np.testing.assert_array_equal(found, wanted)
 
 
 def test_shrinking_every_axis_leaves_one_element() -> None:
-    inputs = [CUBE, ints(1, -1, 2), ints(2, 3, 3), ints(1, 1, 1), 0, 0, 7]
+    inputs = [CUBE, i32(1, -1, 2), i32(2, 3, 3), i32(1, 1, 1), 0, 0, 7]
     (found,) = compute(Operation.STRIDED_SLICE, *inputs, out=F)
     np.testing.assert_array_equal(found, CUBE[1, -1, 2:3])
 
@@ -60,9 +56,9 @@ def test_shrinking_every_axis_leaves_one_element() -> None:
 def test_batches_go_to_space_and_back(rows: int, columns: int, block: tuple[int, int]) -> None:
     x = np.random.default_rng(rows).random((2, rows * block[0] - 1, columns * block[1], 3), np.float32)
     paddings = np.array([[1, 0], [0, 0]], np.int32)
-    (batches,) = compute(Operation.SPACE_TO_BATCH_ND, x, ints(*block), paddings, out=F)
+    (batches,) = compute(Operation.SPACE_TO_BATCH_ND, x, i32(*block), paddings, out=F)
     assert batches.shape == (2 * block[0] * block[1], rows, columns, 3)
-    (back,) = compute(Operation.BATCH_TO_SPACE_ND, batches, ints(*block), out=F)
+    (back,) = compute(Operation.BATCH_TO_SPACE_ND, batches, i32(*block), out=F)
     np.testing.assert_array_equal(back[:, 1:], x)
     assert not back[:, 0].any()
 
@@ -91,28 +87,28 @@ def test_quantized_padding_stands_for_zero() -> None:
 
 REFUSED_RUNNING: dict[str, tuple[Operation, list[Any], OperandType]] = {
     "transpose without order": (Operation.TRANSPOSE, [CUBE, tensor(type=Operand.TENSOR_INT32)], F),
-    "order with an axis twice": (Operation.TRANSPOSE, [CUBE, ints(0, 0, 1)], F),
+    "order with an axis twice": (Operation.TRANSPOSE, [CUBE, i32(0, 0, 1)], F),
     "axis out of range": (Operation.EXPAND_DIMS, [CUBE, 4], F),
-    "squeezed axis not 1": (Operation.SQUEEZE, [CUBE, ints(1)], F),
-    "slice outside": (Operation.SLICE, [CUBE, ints(0, 1, 0), ints(2, 3, 4)], F),
-    "slice of size -2": (Operation.SLICE, [CUBE, ints(0, 0, 0), ints(-2, 3, 4)], F),
-    "stride 0": (Operation.STRIDED_SLICE, [CUBE, ints(0, 0, 0), ints(1, 1, 1), ints(1, 0, 1), 0, 0, 0], F),
-    "shrinking 2": (Operation.STRIDED_SLICE, [CUBE, ints(0, 0, 0), ints(2, 1, 1), ints(1, 1, 1), 0, 0, 1], F),
-    "shrinking back": (Operation.STRIDED_SLICE, [CUBE, ints(1, 0, 0), ints(0, 1, 1), ints(-1, 1, 1), 0, 0, 1], F),
+    "squeezed axis not 1": (Operation.SQUEEZE, [CUBE, i32(1)], F),
+    "slice outside": (Operation.SLICE, [CUBE, i32(0, 1, 0), i32(2, 3, 4)], F),
+    "slice of size -2": (Operation.SLICE, [CUBE, i32(0, 0, 0), i32(-2, 3, 4)], F),
+    "stride 0": (Operation.STRIDED_SLICE, [CUBE, i32(0, 0, 0), i32(1, 1, 1), i32(1, 0, 1), 0, 0, 0], F),
+    "shrinking 2": (Operation.STRIDED_SLICE, [CUBE, i32(0, 0, 0), i32(2, 1, 1), i32(1, 1, 1), 0, 0, 1], F),
+    "shrinking back": (Operation.STRIDED_SLICE, [CUBE, i32(1, 0, 0), i32(0, 1, 1), i32(-1, 1, 1), 0, 0, 1], F),
     "concatenation of other dimensions": (Operation.CONCATENATION, [CUBE, CUBE[:, :2], 0], F),
     "packing other dimensions": (Operation.PACK, [0, CUBE, CUBE[:, :2]], F),
     "packing at a negative axis": (Operation.PACK, [-1, CUBE, CUBE], F),
-    "index out of range": (Operation.GATHER, [CUBE, 1, ints(0, 3)], F),
-    "negative index": (Operation.GATHER, [CUBE, 1, ints(-1)], F),
+    "index out of range": (Operation.GATHER, [CUBE, 1, i32(0, 3)], F),
+    "negative index": (Operation.GATHER, [CUBE, 1, i32(-1)], F),
     "negative padding": (Operation.PAD, [CUBE, np.array([[0, 0], [0, -1], [0, 0]], np.int32)], F),
     "reflecting all": (Operation.MIRROR_PAD, [CUBE, np.array([[2, 0], [0, 0], [0, 0]], np.int32), 0], F),
     "mode 2": (Operation.MIRROR_PAD, [CUBE, np.zeros((3, 2), np.int32), 2], F),
-    "negative multiples": (Operation.TILE, [CUBE, ints(1, -1, 1)], F),
-    "negative dimensions": (Operation.FILL, [ints(2, -1), 1.0], F),
+    "negative multiples": (Operation.TILE, [CUBE, i32(1, -1, 1)], F),
+    "negative dimensions": (Operation.FILL, [i32(2, -1), 1.0], F),
     "groups that do not divide": (Operation.CHANNEL_SHUFFLE, [CUBE, 2, 1], F),
     "blocks that do not divide": (Operation.SPACE_TO_DEPTH, [CUBE[None], 2], F),
     "a value out of type": (
-        Operation.PAD_V2, [quantized([1], 1.0, 0), ints(0, 1).reshape(1, 2), 256], OperandType(QUANT8, (), 1.0, 0)
+        Operation.PAD_V2, [quantized([1], 1.0, 0), i32(0, 1).reshape(1, 2), 256], OperandType(QUANT8, (), 1.0, 0)
     ),
 }  # fmt: skip
 
@@ -129,12 +125,12 @@ def test_what_does_not_fit_fails_while_running(name: str) -> None:
 
 REFUSED_BUILDING: dict[str, tuple[Operation, list[Any], OperandType]] = {
     "rank 5": (Operation.PAD, [CUBE[None, None], np.zeros((5, 2), np.int32)], F),
-    "two axes to reverse": (Operation.REVERSE, [CUBE, ints(0, 1)], F),
+    "two axes to reverse": (Operation.REVERSE, [CUBE, i32(0, 1)], F),
     "no inputs": (Operation.CONCATENATION, [0], F),
     "another quantization": (
-        Operation.REVERSE, [quantized([1], 1.0, 0), ints(0)], OperandType(QUANT8, (), 2.0, 0)
+        Operation.REVERSE, [quantized([1], 1.0, 0), i32(0)], OperandType(QUANT8, (), 2.0, 0)
     ),
-    "a value of another type": (Operation.FILL, [ints(2), 1], F),
+    "a value of another type": (Operation.FILL, [i32(2), 1], F),
     "the rank of a scalar": (Operation.RANK, [1], OperandType(Operand.INT32)),
 }  # fmt: skip
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -18,11 +17,7 @@ from ortconv.nnapi.simulated import SimulatedDevice
 
 X = np.arange(4, dtype=np.float32)
 
-
-@pytest.fixture(autouse=True)
-def no_devices() -> Iterator[None]:
-    with nnapi.registered():
-        yield
+pytestmark = pytest.mark.usefixtures("no_devices")
 
 
 def where(compilation: nnapi.Compilation) -> list[tuple[str, list[str]]]:

@@ -21,15 +21,12 @@ from ortconv.nnapi.operand import Tensor
 from ortconv.nnapi.operations import row_of, rows
 from ortconv.nnapi.running import is_recordable
 from ortconv.nnapi.tracing import vlog
+from tests.arrays import i32
 
 Op = Operation
 Given = OperandType | Array | bool | int | float
 SAME = 1
 B8 = Operand.TENSOR_BOOL8
-
-
-def ints(*values: int) -> Array:
-    return np.array(values, np.int32)
 
 
 def truths(*dims: int) -> Tensor:
@@ -59,11 +56,11 @@ CASES: list[tuple[Operation, list[Given], list[OperandType]]] = [
     ),
     (Op.CONV_2D, [X, numbers(3, 3, 3, 4), numbers(3), SAME, 1, 1, 1], [OperandType(F)]),
     (Op.CONV_2D, [X, numbers(3, 1, 1, 4), numbers(3), 0, 0, 0, 0, 1, 1, 3, True], [OperandType(F)]),
-    (Op.CONV_2D, [QX, QW, bias(ints(1, -9, 80, 3), 0.001), SAME, 1, 1, 1], [OperandType(Q, (), 0.2, 100)]),
+    (Op.CONV_2D, [QX, QW, bias(i32(1, -9, 80, 3), 0.001), SAME, 1, 1, 1], [OperandType(Q, (), 0.2, 100)]),
     (Op.DEPTHWISE_CONV_2D, [X, numbers(1, 3, 3, 4), numbers(4), SAME, 1, 1, 1, 3], [OperandType(F)]),
     (
         Op.DEPTHWISE_CONV_2D,
-        [QX, bytes_of(1, 3, 3, 4, scale=0.02, zero_point=99), bias(ints(1, -9, 80, 3), 0.001), SAME, 1, 1, 1, 0],
+        [QX, bytes_of(1, 3, 3, 4, scale=0.02, zero_point=99), bias(i32(1, -9, 80, 3), 0.001), SAME, 1, 1, 1, 0],
         [OperandType(Q, (), 0.2, 100)],
     ),
     (Op.GROUPED_CONV_2D, [X, numbers(4, 3, 3, 2), numbers(4), SAME, 1, 1, 2, 1, False], [OperandType(F)]),
@@ -72,7 +69,7 @@ CASES: list[tuple[Operation, list[Given], list[OperandType]]] = [
     (Op.FULLY_CONNECTED, [X, numbers(3, 8), numbers(3), 1], [OperandType(F)]),
     (
         Op.FULLY_CONNECTED,
-        [QX, bytes_of(3, 8, scale=0.02, zero_point=99), bias(ints(1, -9, 80), 0.001), 1],
+        [QX, bytes_of(3, 8, scale=0.02, zero_point=99), bias(i32(1, -9, 80), 0.001), 1],
         [OperandType(Q, (), 0.2, 100)],
     ),
     (Op.BATCH_MATMUL, [X, Y, False, True], [OperandType(F)]),
@@ -90,23 +87,23 @@ CASES: list[tuple[Operation, list[Given], list[OperandType]]] = [
     (Op.LOGISTIC, [QX], [OperandType(Q, (), 1 / 256, 0)]),
     (Op.TANH, [QX], [OperandType(Q, (), 1 / 128, 128)]),
     (Op.ELU, [X, 1.5], [OperandType(F)]),
-    (Op.RESHAPE, [X, ints(8, -1)], [OperandType(F)]),
-    (Op.SQUEEZE, [X, ints(0)], [OperandType(F)]),
+    (Op.RESHAPE, [X, i32(8, -1)], [OperandType(F)]),
+    (Op.SQUEEZE, [X, i32(0)], [OperandType(F)]),
     (Op.EXPAND_DIMS, [X[0], 1], [OperandType(F)]),
-    (Op.TRANSPOSE, [X, ints(0, 3, 1, 2)], [OperandType(F)]),
-    (Op.TRANSPOSE, [QX, ints(0, 2, 3, 1)], [OperandType(Q, (), 0.05, 120)]),
+    (Op.TRANSPOSE, [X, i32(0, 3, 1, 2)], [OperandType(F)]),
+    (Op.TRANSPOSE, [QX, i32(0, 2, 3, 1)], [OperandType(Q, (), 0.05, 120)]),
     (Op.CONCATENATION, [X, Y, 2], [OperandType(F)]),
     (Op.CONCATENATION, [QX, QY, 2], [OperandType(Q, (), 0.1, 100)]),
     (Op.SPLIT, [X, 2, 3], [OperandType(F)] * 3),
-    (Op.SLICE, [X, ints(0, 1, 2, 0), ints(1, 2, -1, 3)], [OperandType(F)]),
+    (Op.SLICE, [X, i32(0, 1, 2, 0), i32(1, 2, -1, 3)], [OperandType(F)]),
     (Op.PAD, [QX, np.array([[0, 0], [1, 2], [0, 1], [0, 0]], np.int32)], [OperandType(Q, (), 0.05, 120)]),
     (Op.PAD_V2, [X, np.array([[0, 0], [1, 2], [0, 1], [0, 0]], np.int32), 1.5], [OperandType(F)]),
     *((code, [X, 2, nchw], [OperandType(F)]) for code in (Op.DEPTH_TO_SPACE, Op.SPACE_TO_DEPTH) for nchw in (False, True)),
     (Op.CHANNEL_SHUFFLE, [X, 2, 3], [OperandType(F)]),
-    (Op.MEAN, [X, ints(1, 2), 1], [OperandType(F)]),
-    (Op.MEAN, [QX, ints(1), 0], [OperandType(Q, (), 0.05, 120)]),
-    *((code, [X, ints(1), False], [OperandType(F)]) for code in (Op.REDUCE_MAX, Op.REDUCE_MIN, Op.REDUCE_PROD, Op.REDUCE_SUM)),
-    *((code, [truths(3, 4), ints(1), True], [OperandType(B8)]) for code in (Op.REDUCE_ALL, Op.REDUCE_ANY)),
+    (Op.MEAN, [X, i32(1, 2), 1], [OperandType(F)]),
+    (Op.MEAN, [QX, i32(1), 0], [OperandType(Q, (), 0.05, 120)]),
+    *((code, [X, i32(1), False], [OperandType(F)]) for code in (Op.REDUCE_MAX, Op.REDUCE_MIN, Op.REDUCE_PROD, Op.REDUCE_SUM)),
+    *((code, [truths(3, 4), i32(1), True], [OperandType(B8)]) for code in (Op.REDUCE_ALL, Op.REDUCE_ANY)),
     (Op.RESIZE_BILINEAR, [X, 9, 7, False], [OperandType(F)]),
     (Op.RESIZE_BILINEAR, [QX, 9, 7, False], [OperandType(Q, (), 0.05, 120)]),
     (Op.RESIZE_NEAREST_NEIGHBOR, [X, 9, 7, True], [OperandType(F)]),
@@ -198,7 +195,7 @@ def test_shapes_that_depend_on_values() -> None:
     program = CpuProgram(b.finish([x, shape], [b.operation(Op.RESHAPE, [x, shape], tensor(0, 0))]))
     values = Tensor(tensor(6), numbers(6))
     for dims in ((2, 3), (2, 3), (2, 3), (3, 2), (1, 6), (2, 3)):
-        (result,) = program.run([values, Tensor(tensor(2, type=I), ints(*dims))])
+        (result,) = program.run([values, Tensor(tensor(2, type=I), i32(*dims))])
         assert result.dims == dims
         assert result.array.tobytes() == values.array.tobytes()
 
@@ -212,7 +209,7 @@ def picking() -> CpuProgram:
 
 def test_an_operation_that_fails_says_why_in_each_run() -> None:
     program, x = picking(), Tensor(tensor(4), numbers(4))
-    good, bad = (Tensor(tensor(2, type=I), ints(*each)) for each in ((1, 3), (1, 4)))
+    good, bad = (Tensor(tensor(2, type=I), i32(*each)) for each in ((1, 3), (1, 4)))
     for indices in (good, good, good, bad, good, bad):
         if indices is good:
             assert program.run([x, indices])[0].array.tolist() == x.array[[1, 3]].tolist()

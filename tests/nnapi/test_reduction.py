@@ -9,13 +9,10 @@ from nnapi_models import tensor
 
 from ortconv.nnapi import NnapiError, Operand, OperandType, Operation
 from ortconv.nnapi.operand import Tensor
+from tests.arrays import i32
 
 F, INTS = tensor(), tensor(type=Operand.TENSOR_INT32)
 X = np.random.default_rng(1).standard_normal((2, 3, 4)).astype(np.float32)
-
-
-def axes(*values: int) -> np.ndarray:
-    return np.array(values, np.int32)
 
 
 @pytest.mark.parametrize(
@@ -29,21 +26,21 @@ def axes(*values: int) -> np.ndarray:
 )
 @pytest.mark.parametrize("keep", [False, True])
 def test_axes_count_once_and_from_both_ends(code: Operation, function: np.ufunc, keep: bool) -> None:
-    (found,) = compute(code, X, axes(-1, 0, 2), keep, out=F)
+    (found,) = compute(code, X, i32(-1, 0, 2), keep, out=F)
     np.testing.assert_allclose(found, function(X, axis=(0, 2), keepdims=keep), rtol=1e-6)
-    (found,) = compute(code, X, axes(0, 1, 2), keep, out=F)
+    (found,) = compute(code, X, i32(0, 1, 2), keep, out=F)
     assert found.shape == ((1, 1, 1) if keep else (1,))
 
 
 @pytest.mark.parametrize(("keep", "dims"), [(-1, (2, 4)), (0, (2, 4)), (2, (2, 1, 4))])
 def test_mean_keeps_dimensions_for_positive_flags(keep: int, dims: tuple[int, ...]) -> None:
-    assert compute(Operation.MEAN, X, axes(1), keep, out=F)[0].shape == dims
+    assert compute(Operation.MEAN, X, i32(1), keep, out=F)[0].shape == dims
 
 
 def test_quantized_means_are_cut_off_toward_zero() -> None:
     kind = OperandType(Operand.TENSOR_QUANT8_ASYMM_SIGNED, (2, 2), 1.0, 3)
     x = Tensor(kind, np.array([[-3, -4], [3, 4]], np.int8))
-    (found,) = compute(Operation.MEAN, x, axes(1), 0, out=kind.with_dims((2,)))
+    (found,) = compute(Operation.MEAN, x, i32(1), 0, out=kind.with_dims((2,)))
     assert found.tolist() == [-3, 3]
 
 

@@ -6,20 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnapi_calls import OMITTED, F, compute, numbers
+from nnapi_calls import OMITTED, close, compute, numbers, outs
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi import NnapiError, OperandType, Operation
+from ortconv.nnapi import NnapiError, Operation
 from tests.executor.single_node import run_onnxruntime
 
 RNN, SVDF = Operation.RNN, Operation.SVDF
 ONE_WAY, BOTH_WAYS = Operation.UNIDIRECTIONAL_SEQUENCE_RNN, Operation.BIDIRECTIONAL_SEQUENCE_RNN
 TIME, BATCH, INPUTS, UNITS = 5, 3, 4, 2
 RELU = 1
-
-
-def outs(count: int) -> tuple[OperandType, ...]:
-    return (OperandType(F),) * count
 
 
 def direction(inputs: int = INPUTS, units: int = UNITS, seed: int = 0) -> list[Array]:
@@ -38,10 +34,6 @@ def onnx_rnn(x: Array, *directions: list[Array]) -> tuple[Array, Array]:
     }
     y, last = run_onnxruntime("RNN", [x, w, r, both, None, state], {"hidden_size": b.shape[1], **names}, n_outputs=2)
     return y, last
-
-
-def close(got: Array, want: Array) -> None:
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
 def turned(x: Array, time_major: bool) -> Array:

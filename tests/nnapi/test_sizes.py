@@ -15,6 +15,7 @@ from ortconv.nnapi import Operand, OperandType, Operation, ResultCode
 from ortconv.nnapi.errors import OutputTooSmallError
 from ortconv.nnapi.operations import rows
 from ortconv.nnapi.operations.table import OperationCall
+from tests.arrays import i32
 
 INT32 = Operand.TENSOR_INT32
 
@@ -33,10 +34,6 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[Operation]:
 
         monkeypatch.setitem(rows(), code, replace(row, compute=compute))
     return found
-
-
-def ints(*values: int) -> Array:
-    return np.array(values, np.int32)
 
 
 def product(units: int) -> tuple[nnapi.Model, list[Array]]:
@@ -93,20 +90,20 @@ def test_with_room_it_is(computed: list[Operation]) -> None:
 @pytest.mark.parametrize("dims", [(1 << 16, 1 << 14), (1 << 30, 1 << 30, 1 << 30), (1 << 30,)], ids=str)
 def test_nothing_has_more_than_32_bits_of_bytes(dims: tuple[int, ...], computed: list[Operation]) -> None:
     with pytest.raises(nnapi.NnapiError, match=r"FILL: .*4294967295 bytes") as failed:
-        execute(compiled(filled()), [ints(*dims)], 4)
+        execute(compiled(filled()), [i32(*dims)], 4)
     assert failed.value.code is ResultCode.OP_FAILED
     assert computed == []
 
 
 def test_nor_does_a_temporary(computed: list[Operation]) -> None:
     with pytest.raises(nnapi.NnapiError, match="OP_FAILED: TILE"):
-        execute(compiled(tiled()), [np.zeros(1, np.float32), ints(1 << 30)], 1)
+        execute(compiled(tiled()), [np.zeros(1, np.float32), i32(1 << 30)], 1)
     assert computed == []
 
 
 def test_the_largest_there_is_lacks_only_room(computed: list[Operation]) -> None:
     with pytest.raises(OutputTooSmallError):
-        execute(compiled(filled()), [ints((1 << 30) - 1)], 4)
+        execute(compiled(filled()), [i32((1 << 30) - 1)], 4)
     assert computed == []
 
 

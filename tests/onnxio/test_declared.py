@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import small_models
 from onnx import TensorProto, helper, parser
 
 from ortconv.errors import GraphError, OrtconvError
 from ortconv.ir.graph import Graph
-from ortconv.ir.model import Model
 from ortconv.ir.schema import is_deterministic
 from ortconv.ir.types import TensorType
 from ortconv.ir.verify import verify
@@ -20,11 +21,7 @@ from ortconv.onnxio.imports import KNOWN
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 
-
-def loaded(text: str, header: str = 'ir_version: 9, opset_import: ["" : 17, "c" : 1]') -> Model:
-    model = from_proto(parser.parse_model(f"<{header}>\n{text}"))
-    verify(model.graph)
-    return model
+loaded = partial(small_models.parsed, header='ir_version: 9, opset_import: ["" : 17, "c" : 1]')
 
 
 def shapes(graph: Graph) -> dict[str, str]:
@@ -254,7 +251,7 @@ def test_subgraphs_found_by_name_keep_the_names_of_inputs_and_outputs() -> None:
 def test_nodes_that_draw_random_numbers(node: str, deterministic: bool) -> None:
     model = loaded(
         f"g (float[2] x, bool c) => (float[2] y) <float r = {{0.5}}, bool yes = {{1}}, bool no = {{0}}> {{ y = {node} }}",
-        'ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]',
+        header='ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]',
     )
     (made,) = model.graph
     assert is_deterministic(made) is deterministic

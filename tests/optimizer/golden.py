@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx.parser
@@ -36,10 +37,10 @@ from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context, PassSettings, Rule
 from ortconv.optimizer.levels import STAGES, opt_in_passes, passes_of, run_passes
 from ortconv.optimizer.passes import Pass
+from tests.model_inputs import drawn
 
 ROOT = Path(__file__).parent / "golden"
 SEPARATOR = "# ---\n"
-SYMBOL = 3
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
 
@@ -158,29 +159,15 @@ def dump(model: Model) -> str:
 
 
 def feeds(proto: onnx.ModelProto, seed: int, *, special: bool) -> dict[str, np.ndarray]:
-    """Random values for the inputs that no initializer gives; symbols become small numbers, equal ones the same."""
-    rng = np.random.default_rng(seed)
-    given = {t.name for t in proto.graph.initializer}
-    found = {}
-    for value in proto.graph.input:
-        if value.name in given:
-            continue
-        tensor = value.type.tensor_type
-        shape = [d.dim_value if d.HasField("dim_value") else SYMBOL for d in tensor.shape.dim]
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-        found[value.name] = _random(rng, shape, np.dtype(dtype), special)
-    return found
+    """Random values for the inputs; some of them special, if wanted. All symbols have the same size."""
 
+    def numbers(rng: np.random.Generator, shape: list[int], dtype: np.dtype[Any]) -> np.ndarray:
+        if dtype.kind in "iu":
+            return rng.integers(0 if dtype.kind == "u" else -5, 6, shape)
+        array = np.asarray(rng.normal(size=shape) * 2)
+        if special and array.size:
+            where = rng.choice(array.size, max(1, array.size // 4), replace=False)
+            array.reshape(-1)[where] = rng.choice(SPECIAL, len(where))
+        return array
 
-def _random(rng: np.random.Generator, shape: list[int], dtype: np.dtype, special: bool) -> np.ndarray:
-    if dtype.kind == "O":
-        return rng.choice(np.array(["a", "b", "zebra"], object), shape)
-    if dtype.kind == "b":
-        return np.asarray(rng.random(shape) < 0.5)
-    if dtype.kind in "iu":
-        return rng.integers(0 if dtype.kind == "u" else -5, 6, shape).astype(dtype)
-    array = np.asarray(rng.normal(size=shape) * 2)
-    if special and array.size:
-        where = rng.choice(array.size, max(1, array.size // 4), replace=False)
-        array.reshape(-1)[where] = rng.choice(SPECIAL, len(where))
-    return array.astype(dtype)
+    return drawn(proto, numbers, seed)

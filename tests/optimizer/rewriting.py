@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import onnx
-import onnx.parser
-import onnxruntime
 
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
@@ -19,6 +18,8 @@ from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.passes import Pass
 from tests import text_models
+from tests.model_inputs import drawn
+from tests.unoptimized import session
 
 Feeds = Mapping[str, Array]
 
@@ -40,36 +41,23 @@ def _forget_output_shapes(graph: onnx.GraphProto) -> None:
 
 
 def run(proto: onnx.ModelProto, feeds: Feeds) -> list[Array]:
-    """The outputs according to onnxruntime with all optimizations off."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    known = {i.name for i in session.get_inputs()} | {i.name for i in session.get_overridable_initializers()}
-    results: list[np.ndarray] = session.run(None, {name: value for name, value in feeds.items() if name in known})
+    """The outputs according to onnxruntime with all optimizations off. Feeds that the model does not have are left out."""
+    reference = session(proto)
+    known = {i.name for i in (*reference.get_inputs(), *reference.get_overridable_initializers())}
+    results: list[Array] = reference.run(None, {name: value for name, value in feeds.items() if name in known})
     return results
 
 
 def random_feeds(proto: onnx.ModelProto, seed: int = 0, **dims: int) -> dict[str, Array]:
     """Random values for every input that is not an initializer; a symbol has 3 unless said."""
-    rng = np.random.default_rng(seed)
-    initializers = {i.name for i in proto.graph.initializer}
-    feeds = {}
-    for value in proto.graph.input:
-        if value.name in initializers:
-            continue
-        type = value.type.tensor_type
-        shape = [d.dim_value if d.HasField("dim_value") else dims.get(d.dim_param, 3) for d in type.shape.dim]
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(type.elem_type)
-        if dtype == np.bool_:
-            feeds[value.name] = np.asarray(rng.random(shape) < 0.5)
-        elif np.issubdtype(dtype, np.integer):
-            info = np.iinfo(dtype)
-            feeds[value.name] = np.asarray(rng.integers(max(info.min, -100), min(info.max, 100), shape)).astype(dtype)
-        else:
-            feeds[value.name] = np.asarray(rng.standard_normal(shape) * 2).astype(dtype)
-    return feeds
+    return drawn(proto, _numbers, seed, **dims)
+
+
+def _numbers(rng: np.random.Generator, shape: list[int], dtype: np.dtype[Any]) -> Array:
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return rng.integers(max(info.min, -100), min(info.max, 100), shape)
+    return np.asarray(rng.standard_normal(shape) * 2)
 
 
 def optimized(proto: onnx.ModelProto, passes: Iterable[Pass], context: Context | None = None) -> tuple[Model, Context]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper, numpy_helper
 from rewriting import parse, random_feeds, run
 
@@ -34,29 +33,6 @@ def ops(graph: Graph) -> list[str]:
     return [node.op for node in graph]
 
 
-FOLDS = {
-    "arithmetic": ("g (float[2] x) => (float y) <float[2] a = {1, 2}> { b = Add(a, a) c = Mul(b, a) y = Add(x, c) }", ["Add"]),
-    "static shape": ("g (float[2,3] x) => (int64 y) { s = Shape(x) y = Identity(s) }", []),
-    "rest of a partly known shape": (
-        "g (float[n,3] x) => (float y) <int64 i = {1}, int64[1] z = {0}, int64[1] m = {-1}>"
-        "{ s = Shape(x) d = Gather(s, i) e = Unsqueeze(d, z) f = Concat<axis=0>(m, e) y = Reshape(x, f) }",
-        ["Reshape"],
-    ),
-    "size": ("g (float[2,3] x) => (int64 y) { y = Size(x) }", []),
-    "arithmetic on a dimension": (
-        "g (float[n,6] x) => (int64 y) <int64 i = {1}, int64 two = {2}> { s = Shape(x) d = Gather(s, i) y = Div(d, two) }",
-        [],
-    ),
-    "a graph output": ("g (float[2] x) => (float y, float z) <float[2] a = {1, 2}> { y = Exp(x) z = Neg(a) }", ["Exp"]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FOLDS)
-def test_folds(name: str) -> None:
-    text, left = FOLDS[name]
-    assert ops(fold(parse(text))) == left
-
-
 def test_float16_is_rounded_where_onnxruntime_rounds_it() -> None:
     """There are no kernels of Tan, Cos and Exp for float16: onnxruntime computes them in float32, and rounds only the last."""
     made = parse("g (float16[4] x) => (float16[4] y, float16[4] z) { a = Tan(w) b = Cos(a) y = Sub(b, x) z = Exp(v) }")
@@ -77,32 +53,6 @@ def test_shapes_that_become_known_are_used_in_the_same_walk() -> None:
     model = from_proto(proto)
     assert fold_constants(model.graph, Context()) == 2
     assert ops(model.graph) == []
-
-
-def test_an_overridable_initializer_stays() -> None:
-    proto = parse("g (float[2] x, float[2] a) => (float y) <float[2] a = {1, 2}> { b = Neg(a) y = Add(x, b) }")
-    assert ops(fold(proto)) == ["Neg", "Add"]
-
-
-def test_a_symbolic_shape_stays() -> None:
-    assert ops(fold(parse("g (float[n,3] x) => (int64 y) { y = Shape(x) }"))) == ["Shape"]
-
-
-def test_random_numbers_stay() -> None:
-    graph = from_proto(parse("g (float[2] x) => (float y) { r = RandomNormal<shape=[2]>() y = Add(r, x) }")).graph
-    assert fold_constants(graph, Context()) == 0
-
-
-def test_weights_of_quantized_units_stay_quantized() -> None:
-    text = """g (float[1,2] x) => (float y) <int8[2,2] w = {1, 2, 3, 4}, float s = {0.5}, int8 z = {0}>
-              { d = DequantizeLinear(w, s, z) y = MatMul(x, d) }"""
-    assert ops(fold(parse(text))) == ["DequantizeLinear", "MatMul"]
-
-
-def test_a_weight_quantized_again_folds() -> None:
-    text = """g (float[1,2] x) => (int8 y) <int8[2,2] w = {1, 2, 3, 4}, float s = {0.5}, int8 z = {0}>
-              { d = DequantizeLinear(w, s, z) t = Transpose(d) y = QuantizeLinear(t, s, z) }"""
-    assert ops(fold(parse(text))) == []
 
 
 def test_growth_is_bounded() -> None:
@@ -132,23 +82,6 @@ def test_an_expansion_of_unknown_size_is_not_tried() -> None:
     assert sum(v.const.nbytes for v in graph.initializers.values()) < 1_000
 
 
-@pytest.mark.parametrize(("taken", "op"), [("1", "Exp"), ("0", "Neg")])
-def test_a_decided_branch_takes_the_place_of_the_if(taken: str, op: str) -> None:
-    text = f"""g (float[2] x) => (float y) <bool c = {{{taken}}}> {{
-        z = If(c) <then_branch = t () => (float[2] a) {{ a = Exp(x) }}, else_branch = e () => (float[2] b) {{ b = Neg(x) }}>
-        y = Relu(z) }}"""
-    assert ops(fold(parse(text))) == [op, "Relu"]
-
-
-def test_a_decided_branch_that_the_graph_returns_keeps_its_name() -> None:
-    text = """g (float[2] x) => (float y) <bool c = {1}> {
-        y = If(c) <then_branch = t () => (float[2] a) { k = Exp(x) a = Add(k, x) },
-                   else_branch = e () => (float[2] b) { b = Neg(x) }> }"""
-    graph = fold(parse(text))
-    assert ops(graph) == ["Exp", "Add"]
-    assert [v.name for v in graph.outputs] == ["y"]
-
-
 def test_a_decided_branch_with_a_wrong_shape() -> None:
     """Exporters that follow the other branches declare shapes that those of the decided ones contradict."""
     text = """g (float[N,3] x) => (float[N,3] y) <bool c = {0}, int64[1] flat = {-1}> {
@@ -166,14 +99,3 @@ def test_a_decided_branch_with_a_wrong_shape() -> None:
         ("Concat", 2),
         ("Concat", 2),
     ]
-
-
-def test_constants_of_outer_scopes_fold_inside() -> None:
-    text = """g (float[2] x, bool c) => (float y) <float[2] k = {1, 2}> {
-        y = If(c) <then_branch = t () => (float[2] a) { n = Neg(k) a = Add(x, n) },
-                   else_branch = e () => (float[2] b) { b = Neg(x) }> }"""
-    model = from_proto(parse(text))
-    for graph in list(model.graph.graphs()):
-        fold_constants(graph, Context())
-    verify(model.graph)
-    assert sorted(node.op for node in model.graph.walk()) == ["Add", "If", "Neg"]

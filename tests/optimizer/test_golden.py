@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 
 import numpy as np
 import onnx
 import pytest
 from golden import Case, cases, dump, feeds, optimize, optimized
 
+from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from tests.batches import batched
 from tests.unoptimized import session
@@ -29,6 +31,29 @@ def test_result(case: Case) -> None:
     same_numbers(case, model_proto(model))
     assert optimize(model, case.passes(), case.context()).trace == []
     assert dump(model) == once
+
+
+REMOVERS = {
+    "ConstantFolding", "IfInlining", "EliminateSlice", "ReshapeFusion", "UnusedNodeElimination", "FillElimination",
+    "StackedSlicesElimination", "StepProductFusion",
+}  # fmt: skip
+"""Rewrites after which nobody reads nodes that they do not touch."""
+
+
+@batched
+@pytest.mark.parametrize("case", [c for c in CASES if c.fires], ids=lambda case: case.id)
+def test_nodes_of_another_provider_stay(case: Case) -> None:
+    """Every other node is another provider's, and the pass is for the CPU."""
+    for first in (0, 1):
+        model, context = from_proto(case.proto()), case.context()
+        for node in [*model.graph.walk()][first::2]:
+            node.ep = "nnapi"
+        before = Counter(node.op for node in model.graph.walk() if node.ep)
+        with context.for_cpu():
+            optimize(model, case.passes(), context)
+        after = Counter(node.op for node in model.graph.walk() if node.ep)
+        assert after <= before
+        assert after == before or not REMOVERS.isdisjoint(context.counts())
 
 
 def same_numbers(case: Case, result: onnx.ModelProto) -> None:

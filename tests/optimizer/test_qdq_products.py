@@ -98,19 +98,6 @@ def test_matmul(kind: str, weights: str, scale: object, shape: tuple[int, ...]) 
             assert check(net.returned(y)) == {"QuantizeLinear": 1, f"{MICROSOFT}MatMulIntegerToFloat": 1}
 
 
-def test_matmul_of_activations() -> None:
-    net = Net()
-    a, b = net.activations(2, 3, 4), net.activations(2, 4, 5, at=0.6)
-    assert check(net.quantized(net.add("MatMul", a, b), 0.1))["QLinearMatMul"] == 1
-
-
-def test_matmul_with_a_bias_becomes_one_node() -> None:
-    net = Net()
-    y = net.add("MatMul", net.activations(3, 5), net.weights(5, 6, scale=PER_CHANNEL, axis=1))
-    bias = net.const(net.rng.normal(size=6).astype(np.float32))
-    assert check(net.returned(net.add("Add", bias, y))) == {"QuantizeLinear": 1, f"{MICROSOFT}MatMulIntegerToFloat": 1}
-
-
 @pytest.mark.parametrize("case", ["rows", "float operand"])
 def test_matmul_that_stays(case: str) -> None:
     net = Net()
@@ -160,12 +147,6 @@ def test_gemm_with_a_float_bias_of_another_rank_stays(shape: tuple[int, ...]) ->
     net = Net()
     bias = net.const(net.rng.normal(size=shape).astype(np.float32))
     refused(net.quantized(net.add("Gemm", net.activations(3, 5), net.weights(5, 6, scale=0.004), bias), 0.01))
-
-
-def test_gemm_with_a_float_bias_and_result_stays() -> None:
-    net = Net()
-    bias = net.const(net.rng.normal(size=6).astype(np.float32))
-    refused(net.returned(net.add("Gemm", net.activations(3, 5), net.weights(5, 6), bias)))
 
 
 # ---------------------------------------------------------------------- dynamic quantization

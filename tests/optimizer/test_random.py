@@ -8,13 +8,22 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
+import random_examples
+from golden import dump, optimize
+from typed_graphs import ImpossibleError
 
+from ortconv.errors import GraphError
+from ortconv.ir.graph import Graph
+from ortconv.onnxio.load import from_proto
+from ortconv.optimizer.levels import passes_of
 from tests.fuzz import graphs
 
-FEW, SOME = 40, 480
+FEW, SOME = 80, 480
 """Models of a quick run and of a usual one, in blocks that run side by side."""
 BLOCK = 40
 
@@ -25,6 +34,24 @@ BLOCK = 40
 def test_few(first: int) -> None:
     outcomes = {seed: graphs.examine_levels(seed) for seed in range(first, first + BLOCK)}
     assert {seed: found.fault for seed, found in outcomes.items() if found.fault} == {}
+
+
+def test_the_basic_level_leaves_nothing_to_do_and_adds_no_nodes() -> None:
+    """A quantizer may get a copy for each reader."""
+
+    def count(graph: Graph) -> int:
+        return sum(node.op not in ("QuantizeLinear", "DequantizeLinear") for node in graph.walk())
+
+    basic = passes_of("basic")
+    for seed in range(120):
+        with suppress(ImpossibleError, GraphError):
+            model = from_proto(random_examples.example(Random(seed)).proto)
+            before = count(model.graph)
+            optimize(model, basic)
+            assert count(model.graph) <= before, seed
+            once = dump(model)
+            assert optimize(model, tuple(p for p in basic if not p.once)).trace == [], seed
+            assert dump(model) == once, seed
 
 
 DIGEST = """

@@ -88,12 +88,3 @@ def test_symbolic_channels_only_in_the_order_of_space_to_depth() -> None:
 )  # fmt: skip
 def test_refused(text: str) -> None:
     assert not optimized(parse(text), PASSES)[1].trace
-
-
-def test_dynamic_starts_are_refused() -> None:
-    text = (
-        single(YOLO)
-        .replace("float[1,3,4,6] x)", "float[1,3,4,6] x, int64[2] s1)")
-        .replace(", int64[2] s1 = {1, 0}", "")
-    )
-    assert not optimized(parse(text), PASSES)[1].trace

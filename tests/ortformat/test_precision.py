@@ -18,6 +18,7 @@ from ortconv.ortformat.precision import insert_casts
 from ortconv.ortformat.writer import write
 from ortconv.pipeline import optimize
 from tests.batches import batched
+from tests.model_inputs import drawn
 from tests.unoptimized import options, session
 
 CASES = {
@@ -65,15 +66,11 @@ def source(case: str) -> onnx.ModelProto:
 
 
 def feeds(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(0)
-    made = {}
-    for value in proto.graph.input:
-        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-        made[value.name] = np.asarray(rng.random(shape) * 3).astype(dtype)
-        if shape and dtype != np.bool_:
-            made[value.name].flat[:3] = np.nan, np.inf, -0.0
-    return made
+    found = drawn(proto, lambda rng, shape, dtype: rng.random(shape) * 3)
+    for array in found.values():
+        if array.ndim and array.dtype != np.bool_:
+            array.flat[:3] = np.nan, np.inf, -0.0
+    return found
 
 
 @batched

@@ -10,6 +10,7 @@ from onnx.parser import parse_model
 from ortconv.ir.graph import Graph, Node
 from ortconv.onnxio.load import from_proto
 from ortconv.partition import Partitioning, Target, partition
+from tests.arrays import i64
 
 SCALE = np.float32(0.5)
 ZERO = np.uint8(3)
@@ -25,10 +26,6 @@ def u8(*shape: int) -> np.ndarray:
 
 def i8(*shape: int) -> np.ndarray:
     return np.full(shape, 7, np.int8)
-
-
-def i64(*values: int) -> np.ndarray:
-    return np.array(values, np.int64)
 
 
 def make(inputs: str, nodes: str, outputs: str = "y", *, opset: int = 13, **constants: object) -> Graph:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from following import follow, graph_of
-from partition_graphs import f32, i8, i64, u8
+from partition_graphs import f32, i8, u8
 
 from ortconv.partition import Target
 from ortconv.partition.nnapi.rules import INSTEAD
+from tests.arrays import i64
 from tests.batches import batched
 
 F = np.float32

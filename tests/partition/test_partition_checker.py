@@ -6,12 +6,13 @@ import numpy as np
 import onnx
 import pytest
 from onnxruntime.tools.mobile_helpers.usability_checker import check_nnapi_partitions
-from partition_graphs import SCALE, ZERO, f32, i64, make, taken_ops
-from usability import unexplained
+from partition_graphs import SCALE, ZERO, f32, make, taken_ops
+from usability import check_case, unexplained
 
 from ortconv.ir.model import Model
 from ortconv.onnxio.proto import model_proto
 from ortconv.partition import Target, partition
+from tests.arrays import i64
 from tests.conftest import NAMES, SAMPLES
 from tests.partition.test_partition_aware import FOUND, slow
 
@@ -59,16 +60,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_the_checker_leaves_out(name):
     inputs, nodes, outputs, constants, theirs, ours, rules = CASES[name]
-    graph = make(inputs, nodes, outputs, **constants)
-    described = onnx.shape_inference.infer_shapes(model_proto(Model(graph)))
-    checked = check_nnapi_partitions(described, True)
-    assert [sorted(n.op_type for n in group) for group in checked.supported_groups] == list(map(sorted, theirs))
-    result = partition(graph)
-    assert list(map(sorted, taken_ops(result))) == list(map(sorted, ours))
-    for op, rule in rules.items():
-        found = [v for n, v in result.verdicts.items() if n.op == op and not v.taken]
-        assert found
-        assert all(rule in {o.rule for o in v.objections} for v in found)
+    check_case(make(inputs, nodes, outputs, **constants), Target(), check_nnapi_partitions, theirs, ours, rules)
 
 
 def test_it_fails_at_a_transpose_without_attributes():

@@ -7,11 +7,12 @@ import re
 import numpy as np
 import pytest
 from following import follow, graph_of
-from partition_graphs import f32, i64, u8
+from partition_graphs import f32, u8
 
 from ortconv.choices import COREML_FORMATS
 from ortconv.partition import Target
 from ortconv.partition.coreml.rules import INSTEAD
+from tests.arrays import i64
 from tests.batches import batched
 
 F = np.float32

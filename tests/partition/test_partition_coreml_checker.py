@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
-import onnx
 import pytest
 from onnxruntime.tools.mobile_helpers.usability_checker import check_coreml_partitions
-from partition_graphs import f32, i64, make, taken_ops
-from usability import unexplained
+from partition_graphs import f32, make
+from usability import check_case, unexplained
 
 from ortconv.choices import COREML_FORMATS
-from ortconv.ir.model import Model
-from ortconv.onnxio.proto import model_proto
-from ortconv.partition import Target, partition
+from ortconv.partition import Target
+from tests.arrays import i64
 from tests.conftest import NAMES, SAMPLES
 from tests.partition.test_partition_aware import FOUND, slow
 
@@ -80,19 +80,15 @@ CASES = {
 }  # fmt: skip
 
 
+def checker(form):
+    return partial(check_coreml_partitions, config_filename=LISTS[form])
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_what_the_checker_leaves_out(name):
     form, inputs, nodes, outputs, constants, theirs, ours, rules = CASES[name]
-    graph = make(inputs, nodes, outputs, **constants)
-    described = onnx.shape_inference.infer_shapes(model_proto(Model(graph)))
-    checked = check_coreml_partitions(described, True, LISTS[form])
-    assert [sorted(n.op_type for n in group) for group in checked.supported_groups] == list(map(sorted, theirs))
-    result = partition(graph, Target("coreml", coreml_format=form))
-    assert list(map(sorted, taken_ops(result))) == list(map(sorted, ours))
-    for op, rule in rules.items():
-        found = [v for n, v in result.verdicts.items() if n.op == op and not v.taken]
-        assert found
-        assert all(rule in {o.rule for o in v.objections} for v in found)
+    graph, target = make(inputs, nodes, outputs, **constants), Target("coreml", coreml_format=form)
+    check_case(graph, target, checker(form), theirs, ours, rules)
 
 
 @pytest.mark.parametrize("form", COREML_FORMATS)
@@ -104,7 +100,4 @@ def test_what_the_checker_leaves_out(name):
     ],
 )
 def test_whole_models_differ_only_by_what_the_checker_leaves_out(path, form):
-    def check(proto, fixed):
-        return check_coreml_partitions(proto, fixed, LISTS[form])
-
-    assert list(unexplained(path, Target("coreml", coreml_format=form), check, LISTED[form])) == []
+    assert list(unexplained(path, Target("coreml", coreml_format=form), checker(form), LISTED[form])) == []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from partition_graphs import i64, make, taken_ops
+from partition_graphs import make, taken_ops
 
 from ortconv.choices import COREML_FORMATS
 from ortconv.errors import UsageError
 from ortconv.onnxio.load import from_proto
 from ortconv.partition import Target, assign, partition
+from tests.arrays import i64
 from tests.partition.partition_graphs import mnist
 
 NN, MLP = COREML_FORMATS

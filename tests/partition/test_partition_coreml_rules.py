@@ -6,12 +6,13 @@ import re
 
 import numpy as np
 import pytest
-from partition_graphs import f32, i64, make, messages, node
+from partition_graphs import f32, make, messages, node
 
 from ortconv.choices import COREML_FORMATS
 from ortconv.ir.types import DType, TensorType
 from ortconv.partition import Target, partition
 from ortconv.partition.coreml.rules import INSTEAD, ROWS
+from tests.arrays import i64
 from tests.batches import batched
 
 NN, MLP = COREML_FORMATS

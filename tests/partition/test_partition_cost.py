@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from partition_graphs import SCALE, f32, i64, make, mnist, node, taken_ops, u8
+from partition_graphs import SCALE, f32, make, mnist, node, taken_ops, u8
 
 from ortconv.errors import UsageError
 from ortconv.onnxio.load import from_proto
@@ -13,6 +13,7 @@ from ortconv.partition import Target, partition
 from ortconv.partition.cost import cost, estimate, multiply_adds, seconds, touched
 from ortconv.partition.limits import Limits, limit
 from ortconv.partition.profile import Copies, DeviceProfile, Speed, read_device
+from tests.arrays import i64
 
 MULTIPLY_ADDS = [
     ("float[1,3,8,8] x", "y = Conv (x, w)", {"w": f32(16, 3, 3, 3)}, 16 * 6 * 6 * 3 * 9),

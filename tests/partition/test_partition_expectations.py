@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from partition_graphs import SCALE, f32, i8, i64, make, messages, mnist, taken_ops, u8
+from partition_graphs import SCALE, f32, i8, make, messages, mnist, taken_ops, u8
 
 from ortconv.ir.types import DType, TensorType
 from ortconv.onnxio.load import from_proto
 from ortconv.partition import Target, partition
+from tests.arrays import i64
 
 LEVELS = (27, 28, 29, 30, 31)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from partition_graphs import SCALE, ZERO, f32, i8, i64, make, taken_ops, u8
+from partition_graphs import SCALE, ZERO, f32, i8, make, taken_ops, u8
 
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.partition import Target, partition
 from ortconv.pipeline import optimize
+from tests.arrays import i64
 from tests.batches import batched
 
 LEVELS = (27, 28, 29, 30, 31)

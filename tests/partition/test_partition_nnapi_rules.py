@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from partition_graphs import SCALE, f32, i8, i64, make, messages, node, u8
+from partition_graphs import SCALE, f32, i8, make, messages, node, u8
 
 from ortconv.ir import units
 from ortconv.ir.tensor import Tensor
@@ -15,6 +15,7 @@ from ortconv.partition import Target, partition
 from ortconv.partition.nnapi.rules import INSTEAD, ROWS
 from ortconv.partition.nnapi.runtime import FAILS
 from ortconv.wording import fix_dim_options
+from tests.arrays import i64
 from tests.batches import batched
 
 LEVELS = (27, 28, 29, 30, 31)

@@ -8,7 +8,7 @@ import sys
 from types import ModuleType
 
 import pytest
-from partition_graphs import f32, i64, make, messages, mnist, node, taken_ops
+from partition_graphs import f32, make, messages, mnist, node, taken_ops
 
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
@@ -17,6 +17,7 @@ from ortconv.ir.types import DType, TensorType
 from ortconv.onnxio.load import from_proto
 from ortconv.partition import Objection, Target, assign, partition
 from ortconv.partition.policy import PROVIDERS, Provider
+from tests.arrays import i64
 from tests.counting import calls
 
 NNAPI = "NnapiExecutionProvider"

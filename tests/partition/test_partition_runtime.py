@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from partition_graphs import SCALE, f32, i64, make, messages, u8
+from partition_graphs import SCALE, f32, make, messages, u8
 
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions
 from ortconv.backends.nnapi.claims import region_of
@@ -12,6 +12,7 @@ from ortconv.errors import GraphError
 from ortconv.ir.types import DType
 from ortconv.partition import Target, partition
 from ortconv.partition.nnapi.runtime import FAILS
+from tests.arrays import i64
 from tests.batches import batched
 
 F = np.float32

@@ -6,9 +6,10 @@ import re
 
 import numpy as np
 import pytest
-from partition_graphs import SCALE, f32, i8, i64, make, node, u8
+from partition_graphs import SCALE, f32, i8, make, node, u8
 
 from ortconv.partition.units import SELECTORS, units
+from tests.arrays import i64
 from tests.batches import batched
 
 X = "a = DequantizeLinear (x, s, z)"

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import onnx
 from onnxruntime.tools.mobile_helpers.usability_checker import PartitioningInfo
+from partition_graphs import taken_ops
 
+from ortconv.ir.graph import Graph
+from ortconv.ir.model import Model
 from ortconv.models import load
+from ortconv.onnxio.proto import model_proto
 from ortconv.partition import Target, partition
 
 Checker = Callable[[onnx.ModelProto, bool], PartitioningInfo]
@@ -18,6 +22,20 @@ NOT_LOOKED_AT = frozenset({
     "rank", "runtime", "static-shape", "stop-op", "trivial",
 })  # fmt: skip
 """Rules of the EPs that the checker, which reads names of operators and whether shapes are fixed, leaves out."""
+
+
+def check_case(
+    graph: Graph, target: Target, check: Checker, theirs: list[list[str]], ours: list[list[str]], rules: dict[str, str]
+) -> None:
+    """Assert which operators are in the checker's partitions and in ours, and by which rules nodes of an operator are refused."""
+    checked = check(onnx.shape_inference.infer_shapes(model_proto(Model(graph))), True)
+    assert [sorted(n.op_type for n in group) for group in checked.supported_groups] == list(map(sorted, theirs))
+    result = partition(graph, target)
+    assert list(map(sorted, taken_ops(result))) == list(map(sorted, ours))
+    for op, rule in rules.items():
+        found = [v for n, v in result.verdicts.items() if n.op == op and not v.taken]
+        assert found
+        assert all(rule in {o.rule for o in v.objections} for v in found)
 
 
 def unexplained(path: Path, target: Target, check: Checker, listed: dict[str, str]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from ortconv.executor.replay.work import AT_ONCE
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
 from tests import unoptimized
+from tests.arrays import i64
 from tests.batches import batched
 
 RNG = np.random.default_rng(7)
@@ -25,10 +26,6 @@ RNG = np.random.default_rng(7)
 
 def f32(*shape):
     return RNG.uniform(0.05, 0.9, shape).astype(np.float32)
-
-
-def i64(*numbers):
-    return np.array(numbers, np.int64)
 
 
 WEIGHTS = {"w": f32(16, 8, 3, 3) - np.float32(0.5), "c": f32(16) - np.float32(0.5)}

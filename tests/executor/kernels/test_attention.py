@@ -3,30 +3,22 @@
 import numpy as np
 import pytest
 
+from tests.arrays import normal
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
 MS = "com.microsoft"
 BATCH, HEADS, QUERIES, KEYS, SIZE = 2, 3, 4, 6, 8
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(37)
-
-
-def values(rng, *shape):
-    return rng.standard_normal(shape).astype(np.float32)
-
-
 def heads(rng, length=KEYS, count=HEADS):
-    return values(rng, BATCH, count, length, SIZE)
+    return normal(rng, BATCH, count, length, SIZE)
 
 
 MASKS = {
     "none": lambda rng: None,
     "bool": lambda rng: rng.random((QUERIES, KEYS)) > 0.3,
-    "float": lambda rng: values(rng, BATCH, 1, QUERIES, KEYS),
-    "per head": lambda rng: values(rng, 1, HEADS, QUERIES, KEYS),
+    "float": lambda rng: normal(rng, BATCH, 1, QUERIES, KEYS),
+    "per head": lambda rng: normal(rng, 1, HEADS, QUERIES, KEYS),
 }
 
 
@@ -81,8 +73,8 @@ PADDING = {
 @pytest.mark.parametrize("attributes", [{}, {"scale": 0.3}])
 def test_multi_head_attention(rng, padding, bias, attributes):
     hidden = HEADS * SIZE
-    inputs = [values(rng, BATCH, QUERIES, hidden), values(rng, BATCH, KEYS, hidden), values(rng, BATCH, KEYS, hidden)]
-    inputs += [values(rng, 3 * hidden) if bias else None, PADDING[padding]]
+    inputs = [normal(rng, BATCH, QUERIES, hidden), normal(rng, BATCH, KEYS, hidden), normal(rng, BATCH, KEYS, hidden)]
+    inputs += [normal(rng, 3 * hidden) if bias else None, PADDING[padding]]
     compare("MultiHeadAttention", _trimmed(inputs), {"num_heads": HEADS, **attributes}, domain=MS, atol=1e-5)
 
 
@@ -94,21 +86,21 @@ def _trimmed(inputs):
 
 def test_multi_head_attention_forms(rng):
     hidden, attributes = HEADS * SIZE, {"num_heads": HEADS}
-    qkv = values(rng, BATCH, QUERIES, HEADS, 3, SIZE)
+    qkv = normal(rng, BATCH, QUERIES, HEADS, 3, SIZE)
     q, k, v = (qkv[..., i, :].reshape(BATCH, QUERIES, hidden) for i in range(3))
     apart = run_kernel("MultiHeadAttention", [q, k, v], attributes, domain=MS)
     assert_same(run_kernel("MultiHeadAttention", [qkv], attributes, domain=MS), apart)
     assert_same(run_kernel("MultiHeadAttention", [q, qkv[..., 1:, :]], attributes, domain=MS), apart)
-    by_head = [values(rng, BATCH, QUERIES, hidden), heads(rng), heads(rng)]
+    by_head = [normal(rng, BATCH, QUERIES, hidden), heads(rng), heads(rng)]
     compare("MultiHeadAttention", by_head, attributes, domain=MS, atol=1e-5)
-    causal = [values(rng, BATCH, KEYS, hidden) for _ in range(3)]
+    causal = [normal(rng, BATCH, KEYS, hidden) for _ in range(3)]
     compare("MultiHeadAttention", causal, {**attributes, "unidirectional": 1}, domain=MS, atol=1e-5)
 
 
 def test_multi_head_attention_with_past(rng):
     hidden = HEADS * SIZE
-    inputs = [values(rng, BATCH, QUERIES, hidden) for _ in range(3)]
-    inputs += [None, None, values(rng, 1, HEADS, QUERIES, QUERIES + 2), heads(rng, 2), heads(rng, 2)]
+    inputs = [normal(rng, BATCH, QUERIES, hidden) for _ in range(3)]
+    inputs += [None, None, normal(rng, 1, HEADS, QUERIES, QUERIES + 2), heads(rng, 2), heads(rng, 2)]
     compare("MultiHeadAttention", inputs, {"num_heads": HEADS}, domain=MS, n_outputs=3, atol=1e-5)
 
 
@@ -116,26 +108,26 @@ def test_multi_head_attention_with_past(rng):
 @pytest.mark.parametrize("attributes", [{}, {"unidirectional": 1}, {"scale": 0.3}, {"mask_filter_value": -3.0}])
 def test_attention_of_microsoft(rng, padding, attributes):
     hidden = HEADS * SIZE
-    inputs = [values(rng, BATCH, KEYS, 5), values(rng, 5, 3 * hidden), values(rng, 3 * hidden), PADDING[padding]]
+    inputs = [normal(rng, BATCH, KEYS, 5), normal(rng, 5, 3 * hidden), normal(rng, 3 * hidden), PADDING[padding]]
     compare("Attention", _trimmed(inputs), {"num_heads": HEADS, **attributes}, domain=MS, atol=1e-5)
 
 
 def test_attention_of_microsoft_with_past_or_bias(rng):
     hidden = HEADS * SIZE
-    inputs = [values(rng, BATCH, QUERIES, 5), values(rng, 5, 3 * hidden), values(rng, 3 * hidden), None]
-    past = [*inputs, values(rng, 2, BATCH, HEADS, 2, SIZE)]
+    inputs = [normal(rng, BATCH, QUERIES, 5), normal(rng, 5, 3 * hidden), normal(rng, 3 * hidden), None]
+    past = [*inputs, normal(rng, 2, BATCH, HEADS, 2, SIZE)]
     compare("Attention", past, {"num_heads": HEADS, "unidirectional": 1}, domain=MS, n_outputs=2, atol=1e-5)
-    bias = [*inputs, None, values(rng, 1, HEADS, QUERIES, QUERIES)]
+    bias = [*inputs, None, normal(rng, 1, HEADS, QUERIES, QUERIES)]
     compare("Attention", bias, {"num_heads": HEADS}, domain=MS, atol=1e-5)
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("dim", [0, 4])
 def test_rotary_embedding(rng, dim, interleaved):
-    cos, sin = values(rng, 10, (dim or SIZE) // 2), values(rng, 10, (dim or SIZE) // 2)
+    cos, sin = normal(rng, 10, (dim or SIZE) // 2), normal(rng, 10, (dim or SIZE) // 2)
     positions = rng.integers(0, 10, (BATCH, QUERIES))
     attributes = {"interleaved": interleaved, "rotary_embedding_dim": dim, "num_heads": HEADS}
-    x = values(rng, BATCH, QUERIES, HEADS * SIZE)
+    x = normal(rng, BATCH, QUERIES, HEADS * SIZE)
     compare("RotaryEmbedding", [x, cos, sin, positions], attributes, opset=23)
     compare("RotaryEmbedding", [x, positions, cos, sin], attributes, domain=MS)
 
@@ -148,13 +140,13 @@ def test_group_query_attention_in_steps(rng, window, capacity, padded):
     if window:
         attributes |= {"local_window_size": window, "sliding_window_cache": 1}
     past = [np.zeros((BATCH, 2, capacity, 16), np.float32)] * 2
-    rotations = [values(rng, 40, 8), values(rng, 40, 8)]
+    rotations = [normal(rng, 40, 8), normal(rng, 40, 8)]
     totals = np.zeros(BATCH, np.int32)
     for longest in (3, 1, 5, 2, 4) if padded else (3, 1, 1, 1, 1, 1):
         tokens = rng.integers(1, longest + 1, BATCH).astype(np.int32) if padded else np.full(BATCH, longest, np.int32)
         totals = totals + tokens
         most = np.array(max(totals.max(), longest), np.int32)
-        inputs = [values(rng, BATCH, longest, 8 * 16), None, None, *past, totals - 1, most, *rotations]
+        inputs = [normal(rng, BATCH, longest, 8 * 16), None, None, *past, totals - 1, most, *rotations]
         inputs += [None] * 7 + [tokens] if padded else []
         want = run_onnxruntime("GroupQueryAttention", inputs, attributes, domain=MS, n_outputs=3)
         got = run_kernel("GroupQueryAttention", inputs, attributes, domain=MS, n_outputs=3)

@@ -13,6 +13,7 @@ from ortconv.executor.algorithms import conv, row_tiles
 from ortconv.executor.kernels import conv as kernels
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
+from tests.arrays import normal
 from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
@@ -61,20 +62,11 @@ CONVOLUTIONS = [
 ]
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(7)
-
-
-def _numbers(rng, *shape):
-    return rng.standard_normal(shape).astype(np.float32)
-
-
 @batched
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
 def test_conv(rng, x, w, attributes, bias):
-    inputs = [_numbers(rng, *x), _numbers(rng, *w), _numbers(rng, w[0]) if bias else None]
+    inputs = [normal(rng, *x), normal(rng, *w), normal(rng, w[0]) if bias else None]
     compare("Conv", inputs, attributes, atol=1e-6 + 1e-7 * math.prod(w[1:]))
 
 
@@ -88,7 +80,7 @@ def test_windows_that_are_many_are_copied_in_pieces(rng, x, w, attributes, monke
 
 
 def test_memory_of_large_windows(rng):
-    x, w = _numbers(rng, 1, 1, 300, 300), _numbers(rng, 1, 1, 40, 40)
+    x, w = normal(rng, 1, 1, 300, 300), normal(rng, 1, 1, 40, 40)
     tracemalloc.start()
     result = kernels.conv(x, w)
     peak = tracemalloc.get_traced_memory()[1]
@@ -103,7 +95,7 @@ def laid_out(w, group=1, **geometry):
 
 
 def assert_laid_out_equals_plain(rng, x, w, attributes):
-    x, w = _numbers(rng, *x), _numbers(rng, *w)
+    x, w = normal(rng, *x), normal(rng, *w)
     want = run_kernel("Conv", [x, w], attributes)[0]
     for memory in (x, np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)):
         assert_same(laid_out(w, **attributes)(memory), want, rtol=1e-4, atol=1e-4)
@@ -125,7 +117,7 @@ def test_conv_in_many_tiles(rng, x, w, attributes, monkeypatch):
 @pytest.mark.parametrize("shape", [(1, 0, 5, 5), (0, 3, 5, 5)])
 @pytest.mark.parametrize("channels", [1, 4])
 def test_conv_of_nothing(rng, shape, channels):
-    x, w = _numbers(rng, *shape), _numbers(rng, channels, shape[1], 3, 3)
+    x, w = normal(rng, *shape), normal(rng, channels, shape[1], 3, 3)
     (y,) = run_kernel("Conv", [x, w, np.ones(channels, np.float32)], {"strides": [2, 2]})
     assert y.shape == (shape[0], channels, *((n - 1) // 2 for n in shape[2:]))
     assert (y == 1).all() or shape[1]
@@ -133,7 +125,7 @@ def test_conv_of_nothing(rng, shape, channels):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_conv_keeps_its_type(rng, dtype):
-    x, w, b = (_numbers(rng, *s).astype(dtype) for s in ((1, 3, 6, 6), (4, 3, 3, 3), (4,)))
+    x, w, b = (normal(rng, *s).astype(dtype) for s in ((1, 3, 6, 6), (4, 3, 3, 3), (4,)))
     got = run_kernel("Conv", [x, w, b])[0]
     assert got.dtype == dtype
     want = run_kernel("Conv", [v.astype(np.float32) for v in (x, w, b)])[0]
@@ -146,7 +138,7 @@ def test_conv_keeps_its_type(rng, dtype):
 
 
 def test_conv_does_not_spread_non_finite_values(rng):
-    x, w = _numbers(rng, 1, 64, 12, 12), _numbers(rng, 64, 64, 3, 3)
+    x, w = normal(rng, 1, 64, 12, 12), normal(rng, 64, 64, 3, 3)
     x[0, 0, 5, 5], x[0, 1, 9, 9] = np.nan, np.inf
     compare("Conv", [x, w], {"pads": [1, 1, 1, 1]}, rtol=1e-4, atol=1e-4)
     assert_same(
@@ -166,7 +158,7 @@ def test_conv_does_not_spread_non_finite_values(rng):
     ],
 )
 def test_conv_refuses(rng, x, w, attributes, message):
-    inputs = [_numbers(rng, *x), _numbers(rng, *w)]
+    inputs = [normal(rng, *x), normal(rng, *w)]
     with pytest.raises(GraphError, match=message):
         run_kernel("Conv", inputs, attributes)
     with pytest.raises(Exception, match=r"."):
@@ -174,7 +166,7 @@ def test_conv_refuses(rng, x, w, attributes, message):
 
 
 def test_padding_beyond_memory_is_refused_at_once(rng):
-    x, w = _numbers(rng, 1, 4, 8, 8), _numbers(rng, 4, 1, 3, 3)
+    x, w = normal(rng, 1, 4, 8, 8), normal(rng, 4, 1, 3, 3)
     with pytest.raises(MemoryError):
         laid_out(w, group=4, pads=[1, 1, 1, 2**54])(x)
 
@@ -202,9 +194,9 @@ ACTIVATIONS = [
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize(("name", "parameters"), ACTIVATIONS)
 def test_fused_conv(rng, name, parameters, residual):
-    inputs = [_numbers(rng, 1, 3, 6, 6), _numbers(rng, 4, 3, 3, 3), _numbers(rng, 4)]
+    inputs = [normal(rng, 1, 3, 6, 6), normal(rng, 4, 3, 3, 3), normal(rng, 4)]
     if residual:
-        inputs.append(_numbers(rng, 1, 4, 4, 4))
+        inputs.append(normal(rng, 1, 4, 4, 4))
     attributes = {"activation": name}
     if parameters:
         attributes["activation_params"] = parameters
@@ -234,7 +226,7 @@ TRANSPOSED = [
 @pytest.mark.parametrize(("x", "w", "attributes"), TRANSPOSED)
 def test_conv_transpose(rng, x, w, attributes, bias):
     outputs = w[1] * attributes.get("group", 1)
-    inputs = [_numbers(rng, *x), _numbers(rng, *w), _numbers(rng, outputs) if bias else None]
+    inputs = [normal(rng, *x), normal(rng, *w), normal(rng, outputs) if bias else None]
     compare("ConvTranspose", inputs, attributes, atol=1e-5)
 
 

@@ -4,13 +4,10 @@ import numpy as np
 import pytest
 from single_node import assert_same, compare, run_kernel
 
+from tests.arrays import f32
 from tests.batches import batched
 
 F32 = np.float32
-
-
-def f32(value):
-    return np.array(value, F32)
 
 
 LIMITS = [

@@ -5,16 +5,13 @@ import pytest
 from single_node import assert_same, compare, run_kernel, run_onnxruntime
 
 from ortconv.ir.types import DType
+from tests.arrays import i64
 from tests.batches import batched
 
 F32, F64, I32, I64, U8 = np.float32, np.float64, np.int32, np.int64, np.uint8
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 3, 4, 5)).astype(F32)
 TEXT = np.array([["a", "bb"], ["ccc", "d"]], object)
-
-
-def i64(*values):
-    return np.array(values, I64)
 
 
 @pytest.mark.parametrize("axis", range(-4, 4))

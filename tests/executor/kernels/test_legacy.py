@@ -50,11 +50,6 @@ def converted(op, opset, inputs, attributes):
     return unoptimized.run(newer, {f"x{i}": x for i, x in enumerate(inputs)})[0]
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(7)
-
-
 def random(rng, shape, op=""):
     x = rng.standard_normal(shape)
     if op in LOGIC:

@@ -14,11 +14,6 @@ SHAPES = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(3)
-
-
 def values(rng, shape, dtype=np.float32):
     if np.dtype(dtype).kind in "iu":
         return rng.integers(0, 100, shape).astype(dtype)

@@ -5,6 +5,7 @@ import pytest
 from single_node import accelerated, assert_same, compare, run_kernel
 
 from ortconv.errors import GraphError
+from tests.arrays import i64
 from tests.batches import batched
 
 F32, F64, I32, I64, U8 = np.float32, np.float64, np.int32, np.int64, np.uint8
@@ -12,10 +13,6 @@ X = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(F32)
 TEXT = np.array([["a", "bb"], ["ccc", "d"]], object)
 SCALAR = np.array(1.0, F32)
 MAX, MIN = np.iinfo(I64).max, np.iinfo(I64).min
-
-
-def i64(*values):
-    return np.array(values, I64)
 
 
 def zeros(*shape):

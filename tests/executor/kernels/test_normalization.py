@@ -10,11 +10,6 @@ from tests.executor.single_node import assert_same, compare, run_kernel, run_onn
 MS = "com.microsoft"
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(5)
-
-
 def values(rng, *shape, dtype=np.float32):
     return rng.standard_normal(shape).astype(dtype)
 

@@ -31,11 +31,6 @@ WINDOWS = [
 UNDILATED = [(shape, attributes) for shape, attributes in WINDOWS if "dilations" not in attributes]
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(11)
-
-
 @batched
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.uint8])
 @pytest.mark.parametrize(("shape", "attributes"), WINDOWS)

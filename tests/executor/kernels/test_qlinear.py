@@ -15,11 +15,6 @@ MS = "com.microsoft"
 EIGHT_BITS = [np.uint8, np.int8]
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(31)
-
-
 def codes(rng, shape, dtype, reach=None):
     info = np.iinfo(dtype)
     low, high = (info.min, info.max) if reach is None else (max(info.min, -reach), min(info.max, reach))

@@ -14,11 +14,6 @@ INTEGERS = [*EIGHT_BITS, np.uint16, np.int16]
 VALUES = np.array([0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 3.49, 100, -100, 1e9, -1e9, 1e-20, np.inf, -np.inf], np.float32)
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(29)
-
-
 def scalar(value, dtype=np.float32):
     return np.array(value, dtype)
 

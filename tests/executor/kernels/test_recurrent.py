@@ -49,11 +49,6 @@ ACTIVATIONS = [
 ]
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(17)
-
-
 def values(rng, *shape):
     return (rng.standard_normal(shape) * 0.5).astype(np.float32)
 

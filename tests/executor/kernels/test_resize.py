@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from tests.arrays import f32
 from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel
 
@@ -14,17 +15,8 @@ SCALES = [(1, 1, 2, 2), (1, 1, 0.5, 0.25), (1, 1, 1.5, 3), (1, 1, 1, 2)]
 SIZES = [(1, 2, 8, 3), (1, 2, 1, 20), (1, 2, 3, 7), (1, 2, 6, 8)]
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(23)
-
-
 def image(rng, *shape):
     return rng.standard_normal(shape or (1, 2, 6, 8)).astype(np.float32)
-
-
-def floats(values):
-    return np.array(values, np.float32)
 
 
 @batched
@@ -35,7 +27,7 @@ def test_nearest(rng, coordinates, rounding, scales):
         attributes, opset = {"coordinate_transformation_mode": coordinates, "nearest_mode": rounding}, 11
     else:
         attributes, opset = {"coordinate_transformation_mode": coordinates, "nearest_mode": rounding}, 19
-    compare("Resize", [image(rng), floats([]), floats(scales)], attributes, opset=opset)
+    compare("Resize", [image(rng), f32([]), f32(scales)], attributes, opset=opset)
 
 
 @batched
@@ -60,19 +52,19 @@ def test_sizes(rng, coordinates, mode, sizes):
     ],
 )
 def test_scales(rng, attributes, coordinates, scales):
-    inputs = [image(rng), None, floats(scales)]
+    inputs = [image(rng), None, f32(scales)]
     compare("Resize", inputs, {**attributes, "coordinate_transformation_mode": coordinates}, opset=19, atol=1e-5)
 
 
 def test_scales_of_two_dimensions(rng):
-    compare("Resize", [image(rng), None, floats([[1, 1, 2, 2]])], {"mode": "linear"}, opset=19, atol=1e-5)
+    compare("Resize", [image(rng), None, f32([[1, 1, 2, 2]])], {"mode": "linear"}, opset=19, atol=1e-5)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_crop(rng, mode):
     attributes = {"mode": mode, "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 9.0}
     for roi in ([0, 0, 0.2, 0.1, 1, 1, 0.7, 0.9], [0, 0, -0.2, 0.3, 1, 1, 0.7, 1.4]):
-        compare("Resize", [image(rng), floats(roi), None, np.array([1, 2, 5, 9])], attributes, opset=13, atol=1e-5)
+        compare("Resize", [image(rng), f32(roi), None, np.array([1, 2, 5, 9])], attributes, opset=13, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +72,7 @@ def test_crop(rng, mode):
 )
 def test_ranks(rng, mode, rank):
     shape, scales = (3, 4, 3, 5, 4)[-rank:], (1, 1, 2, 1.5, 2)[-rank:]
-    compare("Resize", [image(rng, *shape), None, floats(scales)], {"mode": mode}, opset=19, atol=1e-5)
+    compare("Resize", [image(rng, *shape), None, f32(scales)], {"mode": mode}, opset=19, atol=1e-5)
 
 
 @batched
@@ -91,7 +83,7 @@ def test_ranks(rng, mode, rank):
 def test_channels_last_in_memory(rng, coordinates, scales, mode, channels):
     x = image(rng, 1, 5, 6, channels).transpose(0, 3, 1, 2)
     attributes = {"mode": mode, "coordinate_transformation_mode": coordinates}
-    compare("Resize", [x, None, floats(scales)], attributes, opset=19, atol=1e-5)
+    compare("Resize", [x, None, f32(scales)], attributes, opset=19, atol=1e-5)
 
 
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
@@ -103,8 +95,8 @@ def test_aspect_ratio(rng, sizes, policy):
 
 def test_axes_in_any_order(rng):
     x = image(rng)
-    a = run_kernel("Resize", [x, None, floats([3, 0.5])], {"axes": [3, -2], "mode": "linear"}, opset=18)
-    b = run_kernel("Resize", [x, None, floats([1, 1, 0.5, 3])], {"mode": "linear"}, opset=18)
+    a = run_kernel("Resize", [x, None, f32([3, 0.5])], {"axes": [3, -2], "mode": "linear"}, opset=18)
+    b = run_kernel("Resize", [x, None, f32([1, 1, 0.5, 3])], {"mode": "linear"}, opset=18)
     assert_same(a, b)
 
 
@@ -112,7 +104,7 @@ def test_axes_in_any_order(rng):
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_integers(rng, mode, dtype):
     x = rng.integers(0, 120, (1, 2, 6, 8)).astype(dtype)
-    compare("Resize", [x, None, floats([1, 1, 2, 2])], {"mode": mode}, opset=13)
+    compare("Resize", [x, None, f32([1, 1, 2, 2])], {"mode": mode}, opset=13)
 
 
 @pytest.mark.parametrize("exclude_outside", [0, 1])
@@ -129,9 +121,9 @@ def test_antialias_preserves_constants_and_means(rng, sizes, mode, exclude_outsi
 @pytest.mark.parametrize("scales", [(1, 1, 2, 3), (1, 1, 1.5, 1), (1, 1, 0.5, 0.5)])
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_before_opset_11(rng, mode, scales):
-    compare("Resize", [image(rng), floats(scales)], {"mode": mode}, opset=10)
+    compare("Resize", [image(rng), f32(scales)], {"mode": mode}, opset=10)
     if min(scales) >= 1:
-        compare("Upsample", [image(rng), floats(scales)], {"mode": mode}, opset=9)
+        compare("Upsample", [image(rng), f32(scales)], {"mode": mode}, opset=9)
         compare("Upsample", [image(rng)], {"mode": mode, "scales": [float(s) for s in scales]}, opset=7)
 
 
@@ -150,7 +142,7 @@ FRACTIONAL = [
 @pytest.mark.parametrize(("coordinates", "size", "scale"), FRACTIONAL)
 def test_fractional_lengths(rng, coordinates, size, scale, mode, opset):
     attributes = {"mode": mode, "coordinate_transformation_mode": coordinates}
-    inputs = [image(rng, 1, 1, 2, size), floats([]), floats([1, 1, 1, scale])]
+    inputs = [image(rng, 1, 1, 2, size), f32([]), f32([1, 1, 1, scale])]
     compare("Resize", inputs, attributes, opset=opset, atol=1e-5)
 
 
@@ -195,9 +187,7 @@ def test_affine_grid(rng, size, align_corners):
 def test_corners_of_whole_lengths_before_19(rng, opset, mode, scale):
     """onnxruntime has these in every opset, later ones have the fraction of the length as well."""
     attributes = {"mode": mode, "coordinate_transformation_mode": "align_corners"}
-    compare(
-        "Resize", [image(rng, 1, 1, 6, 7), floats([]), floats([1, 1, scale, scale])], attributes, opset=opset, atol=1e-5
-    )
+    compare("Resize", [image(rng, 1, 1, 6, 7), f32([]), f32([1, 1, scale, scale])], attributes, opset=opset, atol=1e-5)
 
 
 def test_enlarging_a_million_times():

@@ -8,6 +8,7 @@ from ortconv.errors import GraphError
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
 from tests import unoptimized
+from tests.model_inputs import drawn
 
 DENSE = np.array([[1, 0, 0, 0], [2, 0, 0, 3]], np.float32)
 
@@ -34,13 +35,7 @@ def model(nodes, inputs, outputs=("y",), arrays=None, coordinates=False, dtype=T
 
 
 def feeds(proto):
-    rng = np.random.default_rng(0)
-    found = {}
-    for value in proto.graph.input:
-        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
-        kind = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-        found[value.name] = np.ones(shape, kind) if kind == np.int64 else rng.standard_normal(shape).astype(kind)
-    return found
+    return drawn(proto, lambda rng, shape, dtype: np.ones(shape) if dtype.kind == "i" else rng.standard_normal(shape))
 
 
 OPERATORS = {

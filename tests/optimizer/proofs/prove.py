@@ -16,6 +16,7 @@ from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.levels import run_passes
+from tests.model_inputs import drawn
 
 from .evaluate import outputs
 from .real import DIGITS, Real
@@ -89,7 +90,7 @@ def _evaluations(source: onnx.ModelProto, graphs: list[Graph]) -> Iterator[list[
     """At each point, the outputs of all graphs. A shape that the source refuses is left out."""
     free = any(d.dim_value == 0 for v in source.graph.input for d in v.type.tensor_type.shape.dim)
     for index in range((len(SIZES) if free else 1) * POINTS):
-        feeds = draw(source, index, SIZES[index // POINTS])
+        feeds = drawn(source, _numbers, index, SIZES[index // POINTS])
         try:
             first = outputs(graphs[0], feeds)
         except (ValueError, IndexError, AssertionError):
@@ -99,32 +100,14 @@ def _evaluations(source: onnx.ModelProto, graphs: list[Graph]) -> Iterator[list[
         yield [first, *(outputs(graph, feeds) for graph in graphs[1:])]
 
 
-def draw(proto: onnx.ModelProto, seed: int, size: int) -> dict[str, np.ndarray]:
-    """Numbers for the inputs that no initializer gives: floats with few digits, of which no type loses any."""
-    rng = np.random.default_rng(seed)
-    given = {t.name for t in proto.graph.initializer}
-    found = {}
-    for value in proto.graph.input:
-        tensor = value.type.tensor_type
-        if value.name in given or not value.type.HasField("tensor_type"):
-            continue
-        shape = [d.dim_value if d.HasField("dim_value") else size for d in tensor.shape.dim]
-        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
-        found[value.name] = _random(rng, shape, dtype)
-    return found
-
-
-def _random(rng: np.random.Generator, shape: list[int], dtype: np.dtype) -> np.ndarray:
-    if dtype.kind == "O":
-        return rng.choice(np.array(["a", "b", "zebra"], object), shape)
-    if dtype.kind == "b":
-        return np.asarray(rng.random(shape) < 0.5)
+def _numbers(rng: np.random.Generator, shape: list[int], dtype: np.dtype[Any]) -> np.ndarray:
+    """Floats have few digits, of which no type loses any."""
     if dtype.itemsize == 1 and dtype.kind in "iu":
-        return rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, shape).astype(dtype)
+        return rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, shape)
     if dtype.kind in "iu":
-        return rng.integers(0 if dtype.kind == "u" else -5, 6, shape).astype(dtype)
+        return rng.integers(0 if dtype.kind == "u" else -5, 6, shape)
     bits = {"float64": 40, "float32": 16}.get(dtype.name, 6)
-    return np.asarray(rng.integers(-3 << bits, 3 << bits, shape) / (1 << bits)).astype(dtype)
+    return np.asarray(rng.integers(-3 << bits, 3 << bits, shape) / (1 << bits))
 
 
 def difference(before: list[Any], after: list[Any]) -> tuple[float, int]:
