@@ -8,9 +8,8 @@ from typing import Any
 
 from ortconv.errors import BackendError, UnsupportedError
 from ortconv.inputs.budget import Budget, Clock
-from ortconv.inputs.feeds import Draw, Feeds, free_problem, make, sizes_to_try
+from ortconv.inputs.feeds import Choice, Draw, Feeds, fitting, free_problem, make, sizes_to_try
 from ortconv.inputs.problem import Problem
-from ortconv.inputs.size_search import Choice, fitting, searched
 from ortconv.ir.graph import Graph
 from ortconv.runtime.session import Session
 
@@ -74,6 +73,8 @@ def _choices(problem: Problem, seeds: Sequence[int], *, may_search: bool) -> Ite
     """Sizes that meet the demands of the graph, with these seeds; then those that only runs of the graph on numpy find."""
     least = yield from fitting(problem, sizes_to_try(problem, batch=1), MEMORY, seeds)
     if may_search:
+        from ortconv.inputs.size_search import searched
+
         yield from searched(problem, Clock(Budget()))
     if least > MEMORY:
         raise UnsupportedError(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -95,6 +95,14 @@ def _with_implied_lengths(problem: Problem) -> Problem:
     return replace(problem, fixed=problem.fixed | {n: size for n, size in known.items() if n in found.implied})
 
 
+class Choice(NamedTuple):
+    """Sizes of the free dimensions of a problem, and a seed of its inputs."""
+
+    problem: Problem
+    sizes: Sizes
+    seed: int = 0
+
+
 def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> Iterator[tuple[Sizes, int]]:
     """Sizes of the free dimensions that meet the demands of the graph, and the bytes that a run with them needs.
 
@@ -118,6 +126,20 @@ def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> I
     repaired = None if is_met else repair(problem, seen)
     if repaired is not None:
         yield repaired, footprint(problem.graph, infer_shapes(problem, repaired)).bytes
+
+
+def fitting(
+    problem: Problem, tried: Iterable[tuple[Sizes, int]], limit: int, seeds: Sequence[int] = (0,)
+) -> Generator[Choice, None, int]:
+    """Choices with those of the sizes that need at most `limit` bytes, each with all seeds. Returns the least need of any."""
+    seen: list[Sizes] = []
+    needs = []
+    for sizes, needed in tried:
+        needs.append(needed)
+        if needed <= limit and sizes not in seen:
+            seen.append(sizes)
+            yield from (Choice(problem, sizes, seed) for seed in seeds)
+    return min(needs)
 
 
 def make(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, product, zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 from ortconv.errors import OrtconvError
 from ortconv.executor.replay.work import Function, as_tuple
 from ortconv.inputs.budget import SHARE_OF_SOLVING, BeyondBudgetError, Clock, SearchTime, TooLargeError
 from ortconv.inputs.climb import Reached, climb
 from ortconv.inputs.demands import Numbers, Shapes
-from ortconv.inputs.feeds import SEEDS, free_problem, make, sizes_to_try
+from ortconv.inputs.feeds import SEEDS, Choice, fitting, free_problem, make, sizes_to_try
 from ortconv.inputs.operands import is_condition
 from ortconv.inputs.problem import Problem, Sizes
 from ortconv.inputs.shapes import infer_shapes
@@ -40,14 +40,6 @@ DRAWS = 8
 """Number of draws of the inputs if the shapes of values depend on their elements, as behind a NonZero."""
 
 
-class Choice(NamedTuple):
-    """Sizes of the free dimensions of a problem, and a seed of its inputs."""
-
-    problem: Problem
-    sizes: Sizes
-    seed: int = 0
-
-
 def choices(graph: Graph, clock: Clock) -> Iterator[Choice]:
     """Choices to try, the most likely first. They are searched while they are read, and are the same for all engines.
 
@@ -61,20 +53,6 @@ def choices(graph: Graph, clock: Clock) -> Iterator[Choice]:
         raise BeyondBudgetError(f"a run needs {least / 2**30:.3g} GiB, and the budget is {clock.budget}")
     yield from searched(problem, clock)
     yield from SearchTime(clock.budget.seconds * SHARE_OF_SOLVING).spend(_choices_of_other_lengths(problem, clock))
-
-
-def fitting(
-    problem: Problem, tried: Iterable[tuple[Sizes, int]], limit: int, seeds: Sequence[int] = (0,)
-) -> Generator[Choice, None, int]:
-    """Choices with those of the sizes that need at most `limit` bytes, each with all seeds. Returns the least need of any."""
-    seen: list[Sizes] = []
-    needs = []
-    for sizes, needed in tried:
-        needs.append(needed)
-        if needed <= limit and sizes not in seen:
-            seen.append(sizes)
-            yield from (Choice(problem, sizes, seed) for seed in seeds)
-    return min(needs)
 
 
 def searched(problem: Problem, clock: Clock) -> Iterator[Choice]:

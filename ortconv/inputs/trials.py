@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from ortconv.errors import BackendError, OrtconvError, UsageError
 from ortconv.inputs.budget import SHARE_OF_EXTRAS, BeyondBudgetError, CannotTryError, Clock, TooSlowError
-from ortconv.inputs.feeds import Feeds, from_arrays, make
+from ortconv.inputs.feeds import Choice, Feeds, from_arrays, make
 from ortconv.inputs.problem import Problem, Sizes
-from ortconv.inputs.size_search import Choice, choices
+from ortconv.inputs.size_search import choices
 from ortconv.inputs.sizes import is_solved
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.process import memory_limit

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
+class Footprint(NamedTuple):
     """The maximum memory of values that are live at one time, and the node at which it occurs; empty if before the first."""
 
     bytes: int

@@ -7,9 +7,9 @@ import operator
 import os
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, asdict, dataclass, field, is_dataclass, replace
+from dataclasses import MISSING, Field, asdict, field, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,7 @@ def _from_digest(texts: Sequence[str]) -> Any:
     raise ValueError("the content of a file is not known from its digest")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """A kind of values. `wanted` describes them in messages, `least` is the minimum of a number."""
 
     wanted: str
@@ -42,8 +41,7 @@ class Kind:
     least: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """One option of a conversion: a field of Options, and everything that other parts of ortconv derive from it."""
 
     name: str
@@ -222,8 +220,8 @@ FLAG = Kind("True or False", _exactly(bool), read=lambda texts: texts[-1] == "Tr
 TEXT = Kind("a text", _exactly(str), read=lambda texts: texts[-1])
 NUMBER = Kind("a number", _number, read=lambda texts: float(texts[-1]), least=0)
 WHOLE = Kind("a whole number", _integer, read=lambda texts: int(texts[-1]), least=0)
-POSITIVE = replace(WHOLE, least=1)
-BYTES = replace(WHOLE, open=lambda value, folder: byte_count(value) if isinstance(value, str) else value)
+POSITIVE = WHOLE._replace(least=1)
+BYTES = WHOLE._replace(open=lambda value, folder: byte_count(value) if isinstance(value, str) else value)
 NAMES = Kind("a list of texts", _names, _listed, tuple, tuple)
 NAMES_IN_TEXT = Kind(
     "a list of texts",

@@ -16,8 +16,8 @@ from ortconv.compare.gap import gap
 from ortconv.errors import BackendError, OrtconvError
 from ortconv.executor.algorithms.steps import EndlessLoopError
 from ortconv.inputs.budget import BeyondBudgetError, Budget, CannotTryError, Clock, TooLargeError, TooSlowError
-from ortconv.inputs.feeds import Feeds, Outputs
-from ortconv.inputs.size_search import Choice, choices
+from ortconv.inputs.feeds import Choice, Feeds, Outputs
+from ortconv.inputs.size_search import choices
 from ortconv.inputs.trials import Run, Trial, trials
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
