@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ortconv.gates import release_number
 from ortconv.ir.model import Model
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 SHOWN_FOLDS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderPartition:
+class ProviderPartition(NamedTuple):
     """A partition, with the provider that runs it. `constants` is the number of constant inputs."""
 
     provider: str
@@ -40,8 +39,7 @@ class ProviderPartition:
     outputs: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class LeftToCpu:
+class LeftToCpu(NamedTuple):
     """A rule against nodes: their number, and an example with its advice."""
 
     rule: str
@@ -50,16 +48,14 @@ class LeftToCpu:
     advice: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(NamedTuple):
     """A node that constant folding replaced, and the bytes that this added."""
 
     node: str
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class OldestRelease:
+class OldestRelease(NamedTuple):
     """The oldest release that loads a file, and the reason: the feature that older releases lack. Empty if not known."""
 
     release: str = ""
@@ -93,7 +89,7 @@ class Result:
     """Reasons why nodes were left to the CPU, most frequent first. A node counts once, under its first objection."""
     without_fallback: int = 0
     """Number of nodes in partitions without a CPU kernel. With any, the file loads only if a provider accepts them."""
-    oldest_onnxruntime: OldestRelease = field(default_factory=OldestRelease)
+    oldest_onnxruntime: OldestRelease = OldestRelease()  # noqa: RUF009
     seconds: dict[str, float] = field(default_factory=dict)
     validation: Validation | None = None
     operators: dict[str, int] = field(default_factory=dict)
@@ -152,8 +148,11 @@ class Result:
         return {
             **found,
             "trace": [rewrite.to_dict() for rewrite in self.trace],
+            "partitions": None if self.partitions is None else [row._asdict() for row in self.partitions],
             "offload": None if self.offload is None else self.offload.to_dict(),
-            "oldest_onnxruntime": found["oldest_onnxruntime"] if self.oldest_onnxruntime.release else {},
+            "refusals": [row._asdict() for row in self.refusals],
+            "oldest_onnxruntime": self.oldest_onnxruntime._asdict() if self.oldest_onnxruntime.release else {},
+            "folds": [row._asdict() for row in self.folds],
         }
 
     @contextmanager
