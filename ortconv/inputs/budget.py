@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ortconv.errors import UsageError
 from ortconv.files import byte_count
@@ -48,8 +48,7 @@ class TooSlowError(CannotTryError):
     """A run takes most of the budget's time; another engine may be faster."""
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(NamedTuple):
     """Seconds for all runs together, and bytes for the values of one run, without constants."""
 
     seconds: float = 20.0

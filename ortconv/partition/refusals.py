@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ortconv.partition.partitioner import Partitioning, node_name
 
@@ -12,16 +11,14 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(NamedTuple):
     """A node, and an objection against it."""
 
     node: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """Why nodes of one operator stay on the CPU: a rule, the number of nodes, the first objection, and all different advice."""
 
     op: str

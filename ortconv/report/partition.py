@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +64,7 @@ def _divided(partitioning: Partitioning, estimate: Estimate) -> dict[str, Any]:
         "nodes_taken": partitioning.taken,
         "coverage_percent": partitioning.coverage,
         "partitions": [{**p.to_dict(), "cost": c.to_dict()} for p, c in partitions],
-        "refusals": list(map(asdict, refusals(partitioning))),
+        "refusals": [row._asdict() | {"example": row.example._asdict()} for row in refusals(partitioning)],
         "estimate": estimate.to_dict(),
         "verdicts": [v.to_dict() for v in partitioning.verdicts.values()],
     }

@@ -38,7 +38,7 @@ class Step(NamedTuple):
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, repr=False)
 class _Again:
     """The function of a recorded step, without operands: its calls again, with the result in its place."""
 
