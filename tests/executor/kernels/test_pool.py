@@ -89,7 +89,7 @@ def test_the_average_of_a_large_image_has_the_error_of_short_sums(rng, is_last):
     x = (100 + rng.random((1, 700, 900, 2))).astype(np.float32)
     x = channels_first(x) if is_last else x.transpose(0, 3, 1, 2).copy()
     error = global_average_pool(AT_ONCE, x) - x.mean((2, 3), np.float64, keepdims=True)
-    assert np.abs(error).max() < 2e-5
+    assert np.abs(error).max() < 1e-4  # 0.2 if all pixels are one sum
 
 
 def test_max_unpool(rng):
