@@ -12,7 +12,7 @@ import numpy as np
 
 from ortconv.errors import UnsupportedError, UsageError
 from ortconv.inputs.categories import with_known_elements
-from ortconv.inputs.operands import is_condition, is_divisor, is_float_index, parameter, upper_bound
+from ortconv.inputs.operand_roles import is_condition, is_divisor, is_float_index, parameter, upper_bound
 from ortconv.inputs.problem import Problem, Sizes
 from ortconv.inputs.ranks import LARGEST_RANK
 from ortconv.inputs.repair import repair

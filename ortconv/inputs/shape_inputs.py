@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import chain
 from random import Random
 
-from ortconv.inputs.operands import operand, parameter
+from ortconv.inputs.operand_roles import operand, parameter
 from ortconv.inputs.ranks import LARGEST_RANK, rank_of
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Tensor

@@ -14,7 +14,7 @@ from ortconv.inputs.budget import SHARE_OF_SOLVING, BeyondBudgetError, Clock, Se
 from ortconv.inputs.climb import Reached, climb
 from ortconv.inputs.demands import Numbers, Shapes
 from ortconv.inputs.feeds import SEEDS, Choice, fitting, free_problem, make, sizes_to_try
-from ortconv.inputs.operands import is_condition
+from ortconv.inputs.operand_roles import is_condition
 from ortconv.inputs.problem import Problem, Sizes
 from ortconv.inputs.shapes import infer_shapes
 from ortconv.inputs.sizes import can_be_met, solve

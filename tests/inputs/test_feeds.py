@@ -15,7 +15,7 @@ import ortconv
 from ortconv.errors import UnsupportedError
 from ortconv.inputs.candidates import candidates, first_run
 from ortconv.inputs.feeds import changed, free_problem, generate, make
-from ortconv.inputs.operands import parameter, upper_bound
+from ortconv.inputs.operand_roles import parameter, upper_bound
 from ortconv.onnxio.load import from_proto
 
 CAUSAL_HALF = """<ir_version: 8, opset_import: ["": 17]>
