@@ -66,7 +66,7 @@ def candidates(
     problem = free_problem(graph, arrays, draws)
     seeds = range(seed, seed + (1 if problem.free or arrays else DRAWS))
     for choice in _choices(problem, seeds, may_search=not (arrays or draws)):
-        yield {**arrays, **make(*choice, draws)}
+        yield {**arrays, **make(choice.problem, choice.sizes, choice.seed, draws, choice.kind)}
 
 
 def _choices(problem: Problem, seeds: Sequence[int], *, may_search: bool) -> Iterator[Choice]:

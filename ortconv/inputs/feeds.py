@@ -31,7 +31,7 @@ Feeds = dict[str, Any]
 FREE_SIZES = (8, 32, 64, 1, 2, 16, 224)
 """Sizes of a free dimension with which the search begins, in this order."""
 
-KINDS = ("drawn", "negative", "zeros", "large")
+KINDS = ("drawn", "negative", "zeros", "large", "fraction")
 """Kinds of elements of generated inputs."""
 
 LARGE = {DType.FLOAT16: 100.0, DType.FLOAT: 1e4, DType.DOUBLE: 1e4, DType.BFLOAT16: 1e4}
@@ -96,11 +96,12 @@ def _with_implied_lengths(problem: Problem) -> Problem:
 
 
 class Choice(NamedTuple):
-    """Sizes of the free dimensions of a problem, and a seed of its inputs."""
+    """Sizes of the free dimensions of a problem, and the seed and kind of its inputs."""
 
     problem: Problem
     sizes: Sizes
     seed: int = 0
+    kind: str = "drawn"
 
 
 def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> Iterator[tuple[Sizes, int]]:
@@ -160,7 +161,9 @@ def make(
 
 
 def changed(value: Value, drawn: Any, kind: str) -> Any:
-    """Change the content drawn for an input to zeros, negative or large numbers. Indices and masks stay valid."""
+    """Change the content drawn for an input to zeros, negative or large numbers, or numbers from 0 to 1. Indices and masks stay
+    valid.
+    """
     dtype = value.dtype
     is_number = dtype is not None and dtype is not DType.STRING and dtype.numpy.kind != "c"
     if dtype is None or not is_number or parameter(value, np.shape(drawn)) is not None:
@@ -171,8 +174,9 @@ def changed(value: Value, drawn: Any, kind: str) -> Any:
         return drawn
     if dtype.is_float:
         wide = np.asarray(drawn, np.float64)
-        made = -np.abs(wide) if kind == "negative" else wide * LARGE.get(dtype, 1.0)
-        return np.asarray(made, dtype.numpy)
+        if kind == "large":
+            return np.asarray(wide * LARGE.get(dtype, 1.0), dtype.numpy)
+        return np.asarray(-np.abs(wide) if kind == "negative" else np.abs(wide) % 0.99, dtype.numpy)
     is_byte = kind == "large" and dtype in (DType.UINT8, DType.INT8)
     return np.full_like(drawn, np.iinfo(dtype.numpy).max) if is_byte else drawn
 

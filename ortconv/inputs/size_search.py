@@ -56,7 +56,9 @@ def choices(graph: Graph, clock: Clock) -> Iterator[Choice]:
 
 
 def searched(problem: Problem, clock: Clock) -> Iterator[Choice]:
-    """Sizes that are found by running the graph on numpy, and seeds of its inputs."""
+    """Sizes that are found by running the graph on numpy, and seeds of its inputs. The last choice has numbers from 0 to 1: a model
+    may make indices of pixels.
+    """
     if not can_be_met(problem):
         return
     starts = [(problem.first(size, batch), 0) for size, batch in product((32, 64), (2, 1))]
@@ -64,6 +66,9 @@ def searched(problem: Problem, clock: Clock) -> Iterator[Choice]:
     cases = [(problem.first(32, 2), n * SEEDS) for n in range(1, _cases(problem))]
     yield from clock.by_trial.spend(_observed_choices(problem, clock, cases), SHARE_OF_CASES)
     yield from clock.by_trial.spend(_climbed_choices(problem, clock))
+    first = next(fitting(problem, _sizes_with_bytes(problem, clock), clock.budget.bytes), None)
+    if first is not None:
+        yield first._replace(kind="fraction")
 
 
 def _choices_of_other_lengths(problem: Problem, clock: Clock) -> Iterator[Choice]:

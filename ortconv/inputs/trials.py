@@ -65,7 +65,7 @@ def trials(
         return
     first = _first(choices(graph, clock) if tried is None else tried, run, clock)
     sizes = first.choice.sizes
-    yield Trial(_text("drawn", sizes), first.feeds, sizes), first.results
+    yield Trial(_text(first.choice.kind, sizes), first.feeds, sizes), first.results
     yield from _others(first.choice, run, clock, first.seconds, notes)
 
 
@@ -92,10 +92,10 @@ def _first(tried: Iterable[Choice], run: Run, clock: Clock) -> _FirstRun:
     failure: OrtconvError | None = None
     beyond: tuple[Sizes, CannotTryError] | None = None
     for choice in tried:
-        problem, sizes, seed = choice
+        problem, sizes, seed, kind = choice
         if beyond is not None and not _are_smaller(sizes, beyond[0]):
             continue
-        feeds = make(problem, sizes, seed)
+        feeds = make(problem, sizes, seed, kind=kind)
         began = time.perf_counter()
         try:
             return _FirstRun(choice, feeds, _timed(run, feeds, clock), time.perf_counter() - began)
@@ -130,7 +130,7 @@ def _others(
     choice: Choice, run: Run, clock: Clock, seconds: float, notes: list[str]
 ) -> Iterator[tuple[Trial, list[Any]]]:
     """The sets after the first, as far as time allows: with other sizes, and with unusual elements."""
-    problem, first, seed = choice
+    problem, first, seed, _ = choice
     room = clock.budget.seconds * SHARE_OF_EXTRAS
     left_out: list[str] = []
     for kind, wants_ones in FURTHER_SETS:

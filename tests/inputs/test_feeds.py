@@ -89,6 +89,17 @@ def test_other_elements_are_drawn_if_the_model_refuses_the_first() -> None:
     assert all(first_run(session, seed=seed)[1] for seed in range(16))
 
 
+def test_pixels_that_become_indices_are_from_0_to_1(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[1,3,16,n] x) => (float[1,3,16,n] y)
+        <float[4] table = {0, 1, 2, 3}, float bins = {4}> { b = Mul(x, bins) i = Cast<to = 7>(b) y = Gather(table, i) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    validation = ortconv.convert(tmp_path / "m.onnx", tmp_path / "m.ort").validation
+    assert validation is not None
+    assert validation.inputs[0].startswith("fraction inputs")
+    feeds, _ = first_run(ortconv.Session(tmp_path / "m.ort"))
+    assert 0 <= feeds["x"].min() < feeds["x"].max() < 1
+
+
 def test_masks_begin_with_one(tmp_path: Path) -> None:
     graph = ortconv.load(causal_half(tmp_path / "m.onnx")).graph
     for seed in range(20):
