@@ -212,12 +212,12 @@ def _infer_missing(graph: Graph, learned: set[Value], infer_custom: Infer | None
 
 
 def _updated(node: Node, learned: set[Value], infer_custom: Infer | None) -> Iterable[Value]:
-    """Infer a node's output types if they are vague, or if an input is among the `learned`. Return the outputs with new types."""
+    """Infer a node's output types if a rank is unknown, or an input is among the `learned`. Return the outputs with new types."""
     made = node.present_outputs
-    has_vague = any(lacks_rank(v.type) for v in made)
-    if has_vague and infer_custom is not None and schema_of(node) is None:
+    lacks_ranks = any(lacks_rank(v.type) for v in made)
+    if lacks_ranks and infer_custom is not None and schema_of(node) is None:
         return _retyped(node, infer_custom(node))
-    is_due = (has_vague and _is_unknown_to_onnx(node)) or not learned.isdisjoint(node.inputs)
+    is_due = (lacks_ranks and _is_unknown_to_onnx(node)) or not learned.isdisjoint(node.inputs)
     return made if is_due and update_types(node) else ()
 
 
