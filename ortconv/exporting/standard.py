@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Floats, Ints, Node, Value
+from ortconv.ir.operands import constant_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
@@ -243,7 +244,7 @@ def skip_simplified_layer_normalization(m: Match) -> Replacement:
 
 def _one(value: Value | None) -> NewInput:
     """A constant of one element as a scalar, which every version of the operators accepts."""
-    const = None if value is None else value.constant
+    const = constant_of(value)
     return const.numpy().reshape(()) if const is not None and const.size == 1 else value
 
 
