@@ -137,7 +137,7 @@ def _partition_table(analysis: Analysis, wide: bool) -> Section:
 
 
 def _reasons_section(analysis: Analysis) -> Section:
-    """Two lines for each reason: the refused operators, rule and an example, then the advice. The same advice is printed once."""
+    """Two lines for each reason: the refused operators, rule and an example, then the advice. An advice is printed once."""
     rows = refusals(analysis.partitioning)
     cut = f", the first {MOST_REASONS} of {len(rows)} reasons" if len(rows) > MOST_REASONS else ""
     lines, given = [], dict[str, str]()
