@@ -41,14 +41,14 @@ def natural(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) <= DIGITS else None
 
 
-def size_of(text: str) -> tuple[str, int] | None:
+def named_size(text: str) -> tuple[str, int] | None:
     """The name and the number of NAME=N; None for another text."""
     name, _, number = text.rpartition("=")
     size = natural(number)
     return None if not name or size is None else (name, size)
 
 
-def names_in(text: str) -> tuple[str, ...]:
+def comma_separated(text: str) -> tuple[str, ...]:
     """The names of a comma separated list."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 

@@ -40,6 +40,9 @@ def examples(count: int) -> settings:
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "sample_models"
+SHARED = Path(os.environ.get("ORTCONV_SHARED", ROOT.parent / "shared"))
+"""Further models, and vectors of NNAPI. Without this folder, tests that need it are left out."""
+SHARED_MODELS = SHARED / "models"
 NAMES = ("mnist", "mobilenet_v2_small", "bert_tiny", "qdq_cnn", "if_branch", "loop_accumulate")
 SMALL = {"if_branch_ts13", "loop_rnn_ts14", "mnist_cntk_op8", "superres_ts13", "audio_crnn_ts14", "zoo_squeezenet"}
 """Of the shared models, those that `make check` takes."""

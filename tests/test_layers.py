@@ -47,14 +47,14 @@ RANK = {unit: rank for rank, units in enumerate(LAYERS) for unit in units}
 PARTS = {"runtime/session": "session"}
 """Modules that stand in another layer than the rest of their package."""
 
-ROOMS = ("replay", "algorithms", "kernels", "fusion", "")
-"""The rooms of `executor/`, from the lowest to the modules that stand outside of rooms. Each imports from itself and below."""
+SUBPACKAGES = ("replay", "algorithms", "kernels", "fusion", "")
+"""The sub-packages of `executor/`, from the lowest to the modules outside of them. Each imports from itself and below."""
 
 NOT_FROM = {("kernels", "replay"): "a kernel is its operator's definition, and knows nothing of memory or recording"}
-"""Rooms below one that it does not import from, all the same."""
+"""Sub-packages below one that it does not import from, all the same."""
 
 KERNELS_ONLY = {"optimizer": "folding needs the operators, not what makes runs fast"}
-"""Packages that import from no room of the executor but `kernels`."""
+"""Packages that import from no sub-package of the executor but `kernels`."""
 
 SIBLINGS = {
     ("optimizer", "executor"): "constant folding runs the operators' kernels",
@@ -105,12 +105,12 @@ def target_unit(module: str) -> str | None:
     return PARTS.get("/".join(parts[1:3]), parts[1])
 
 
-def room_of(module: str) -> str | None:
-    """The room of the executor that a module lies in; None for modules of other packages."""
+def subpackage_of(module: str) -> str | None:
+    """The sub-package of the executor that a module lies in; None for modules of other packages."""
     parts = module.split(".")
     if parts[:2] != ["ortconv", "executor"]:
         return None
-    return parts[2] if len(parts) > 2 and parts[2] in ROOMS else ""
+    return parts[2] if len(parts) > 2 and parts[2] in SUBPACKAGES else ""
 
 
 def absolute(node: ast.ImportFrom, path: str) -> str:
@@ -169,21 +169,21 @@ def misplaced(found: Import) -> str | None:
     return f"{found}: {target} is {relation} of {found.unit}"
 
 
-def out_of_room(found: Import) -> str | None:
-    """Why an import breaks the order of the executor's rooms, or None."""
-    target = room_of(found.module)
+def misplaced_in_executor(found: Import) -> str | None:
+    """Why an import breaks the order of the executor's sub-packages, or None."""
+    target = subpackage_of(found.module)
     if target is None:
         return None
     if found.unit in KERNELS_ONLY:
         return None if target == "kernels" else f"{found}: {found.unit} may import executor/kernels alone"
-    room = room_of(".".join(["ortconv", *found.path.removesuffix(".py").split("/")]))
-    if room is None:
+    own = subpackage_of(".".join(["ortconv", *found.path.removesuffix(".py").split("/")]))
+    if own is None:
         return None
-    if reason := NOT_FROM.get((room, target)):
+    if reason := NOT_FROM.get((own, target)):
         return f"{found}: {reason}"
-    return (
-        None if ROOMS.index(target) <= ROOMS.index(room) else f"{found}: {target or 'executor'} is a room above {room}"
-    )
+    if SUBPACKAGES.index(target) <= SUBPACKAGES.index(own):
+        return None
+    return f"{found}: {target or 'executor'} is a sub-package above {own}"
 
 
 def forbidden(found: Import) -> str | None:
@@ -222,9 +222,9 @@ def test_imports_go_downwards(imports: list[Import]) -> None:
     assert [reason for one in imports if (reason := misplaced(one))] == []
 
 
-def test_imports_between_rooms_go_downwards(imports: list[Import]) -> None:
-    assert {room_of(one.module) for one in imports} == {None, *ROOMS}
-    assert [reason for one in imports if (reason := out_of_room(one))] == []
+def test_imports_between_subpackages_go_downwards(imports: list[Import]) -> None:
+    assert {subpackage_of(one.module) for one in imports} == {None, *SUBPACKAGES}
+    assert [reason for one in imports if (reason := misplaced_in_executor(one))] == []
 
 
 def test_libraries_are_imported_where_they_belong(imports: list[Import]) -> None:
@@ -263,19 +263,19 @@ def test_the_order_rule(path: str, source: str, refused: str | None) -> None:
     [
         ("executor/kernels/conv.py", "from ortconv.executor.algorithms import conv", None),
         ("executor/kernels/conv.py", "from ortconv.executor.kernels.registry import kernel", None),
-        ("executor/kernels/conv.py", "from ortconv.executor.fusion.table import fuse", "a room above"),
+        ("executor/kernels/conv.py", "from ortconv.executor.fusion.table import fuse", "a sub-package above"),
         ("executor/kernels/conv.py", "from ortconv.executor.replay.work import Work", "a kernel is its operator's definition"),
         ("executor/algorithms/conv.py", "from ortconv.executor.replay.work import Work", None),
-        ("executor/kernels/loop.py", "def f():\n    from ortconv.executor.plan import Plan", "a room above"),
-        ("executor/replay/work.py", "from ortconv.executor.kernels.registry import kernel", "a room above"),
+        ("executor/kernels/loop.py", "def f():\n    from ortconv.executor.plan import Plan", "a sub-package above"),
+        ("executor/replay/work.py", "from ortconv.executor.kernels.registry import kernel", "a sub-package above"),
         ("executor/plan.py", "from ortconv.executor.fusion import table", None),
         ("backends/numpy_cpu.py", "from ortconv.executor.plan import Plan", None),
         ("optimizer/basic/fold.py", "from ortconv.executor.kernels import evaluate", None),
         ("optimizer/basic/fold.py", "def f():\n    from ortconv.executor.plan import Plan", "kernels alone"),
     ],
 )  # fmt: skip
-def test_the_room_rule(path: str, source: str, refused: str | None) -> None:
-    reasons = [reason for one in imports_of(source, path) if (reason := out_of_room(one))]
+def test_the_subpackage_rule(path: str, source: str, refused: str | None) -> None:
+    reasons = [reason for one in imports_of(source, path) if (reason := misplaced_in_executor(one))]
     assert [refused in reason for reason in reasons] == [True] if refused else reasons == []
 
 

@@ -192,7 +192,7 @@ def present(
 ) -> None:
     """Print the result of the present command: its document with --json, nothing with --quiet, else its view, a text or sections.
 
-    Sections are Markdown with --markdown. An empty text is not printed. Before, the page is written with --html.
+    Sections are Markdown with --markdown. An empty text is not printed. With --html, the page is written first.
     """
     flags = click.get_current_context().params
     if page is not None and flags["html"] is not None:

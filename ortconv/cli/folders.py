@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ortconv.choices import names_in
+from ortconv.choices import comma_separated
 from ortconv.cli import VerbResult
 from ortconv.cli.batch_view import BatchView
 from ortconv.cli.github import check_github
@@ -85,7 +85,7 @@ def _name(values: Mapping[str, Any]) -> str:
 
 
 def _stop_ops(parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    return names_in(parameters.get(STOP_OPS) or "")
+    return comma_separated(parameters.get(STOP_OPS) or "")
 
 
 def run_item(item: FolderItem) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import FEATURE_LEVEL, FEATURE_LEVELS_TEXT, REFERENCE_DEVICE, names_in
+from ortconv.choices import FEATURE_LEVEL, FEATURE_LEVELS_TEXT, REFERENCE_DEVICE, comma_separated
 from ortconv.cli import completion, printable
 from ortconv.cli import options as shared
 from ortconv.errors import UsageError
@@ -59,7 +59,7 @@ def configured(backends: Sequence[str], flags: Mapping[str, Any], repeat: int = 
 
     UsageError for flags of a backend that is not named.
     """
-    names = names_in(",".join(backends))
+    names = comma_separated(",".join(backends))
     is_given = any(flags[key] for key in CHOICES)
     if is_given and "nnapi" not in names:
         raise UsageError("flags of NNAPI are given, but not the backend nnapi", hint="add --backend nnapi")
@@ -109,7 +109,7 @@ OBSERVED = (
 @contextmanager
 def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trace | None]:
     """The observers that the options ask for: a log, and a trace. UsageError if nnapi is not among the backends."""
-    if not any(name.partition(":")[0] == "nnapi" for name in names_in(",".join(backends))):
+    if not any(name.partition(":")[0] == "nnapi" for name in comma_separated(",".join(backends))):
         if flags["timing"] or flags["systrace"] or flags["vlog"]:
             raise UsageError("--timing, --systrace and --vlog are for the backend nnapi", hint="add --backend nnapi")
         yield None

@@ -19,7 +19,7 @@ from ortconv.choices import (
     FEATURE_LEVEL,
     FEATURE_LEVELS_TEXT,
     feature_level_of,
-    size_of,
+    named_size,
 )
 from ortconv.cli import completion
 from ortconv.errors import UsageError
@@ -437,7 +437,7 @@ def sizes_in(texts: Iterable[str]) -> dict[str, int]:
     """The numbers of --fix-dim NAME=N, by name."""
     fixed = {}
     for text in texts:
-        name, size = size_of(text) or ("", 0)
+        name, size = named_size(text) or ("", 0)
         if not size:
             raise UsageError(
                 f"--fix-dim '{text[:80]}' is not NAME=N with a positive number", hint="write --fix-dim batch=1"

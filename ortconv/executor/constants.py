@@ -108,4 +108,4 @@ def _follows_from_inputs(node: Node) -> bool:
 
 def _variables(values: Iterable[Value | None]) -> list[Value]:
     """The values that are present and are not constants of the model."""
-    return [v for v in values if v is not None and (v.const is None or v.is_input)]
+    return [v for v in values if v is not None and not v.is_constant]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Floats, Ints, Node, Value
+from ortconv.ir.operands import constant_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
@@ -18,6 +19,7 @@ from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.extended.fuse_matmul import operand_perm
 from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.quantizers import is_single
 
 ACTIVATION_ATTRIBUTES = frozenset({"activation", "activation_params"})
 AXES_ARE_INPUTS = 18
@@ -242,20 +244,16 @@ def skip_simplified_layer_normalization(m: Match) -> Replacement:
 
 def _one(value: Value | None) -> NewInput:
     """A constant of one element as a scalar, which every version of the operators accepts."""
-    const = None if value is None else value.constant
+    const = constant_of(value)
     return const.numpy().reshape(()) if const is not None and const.size == 1 else value
 
 
 def _real(node: Node, slot: int) -> New | None:
     """DequantizeLinear of three consecutive inputs: integers, scale and zero point. None if they need a newer operator set."""
     x, scale, zero = (node.input(i) for i in (slot, slot + 1, slot + 2))
-    if not _is_single(scale) and (node.graph is None or node.graph.opset() < AXIS_OF_SCALES):
+    if not is_single(scale) and (node.graph is None or node.graph.opset() < AXIS_OF_SCALES):
         return None
     return New("DequantizeLinear", [x, _one(scale), _one(zero)][: 2 if zero is None else 3])
-
-
-def _is_single(scale: Value | None) -> bool:
-    return scale is None or scale.static_shape in ((), (1,))
 
 
 def _quantized(result: NewInput, node: Node, slot: int) -> New:
@@ -319,7 +317,7 @@ def qgemm(m: Match) -> Replacement:
     a, b, c = _real(node, 0), _real(node, 3), node.input(6)
     if a is None or b is None:
         return None
-    if not _is_single(node.input(4)):
+    if not is_single(node.input(4)):
         b.attrs["axis"] = 0 if node.attr("transB", 0) else 1
     alpha = _number(node.input(1), node.attr("alpha", 1.0))
     unit = New("Mul", [New("Mul", [_one(node.input(1)), _one(node.input(4))]), alpha])
@@ -364,7 +362,7 @@ def quantize_linear(m: Match) -> Replacement:
     if scale is None or dtype is None:
         return None
     needed = 10 if dtype.bits in (8, 32) else WIDE_INTEGERS
-    if opset < (needed if _is_single(scale) else max(needed, AXIS_OF_SCALES)):
+    if opset < (needed if is_single(scale) else max(needed, AXIS_OF_SCALES)):
         return None
     attrs = {"axis": node.attr("axis", 1)} if opset >= AXIS_OF_SCALES else {}
     return New(node.op, [node.input(0), *map(_one, node.inputs[1:])], attrs)

@@ -1,4 +1,4 @@
-"""The meaning of operands: indices, shapes, axes, bounds, scales, and contents with which nodes accept them."""
+"""The roles of operands: indices, shapes, axes, bounds, scales, and contents with which nodes accept them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Content = Callable[[Node, tuple[int, ...]], Array | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
-    """What a node reads from an input. `content` makes contents of a shape that the node accepts; None if any are."""
+class Role:
+    """The role of an input in a node. `content` makes contents of a shape that the node accepts; None if any are."""
 
     content: Content | None = None
     indexed: Callable[[Node], list[Dim]] | None = None
@@ -39,16 +39,16 @@ class Operand:
 def parameter(value: Value, shape: tuple[int, ...]) -> Array | None:
     """Contents of an input of this shape that suit the first node that uses it as a parameter; None if there is no such node."""
     for node, slot in value.uses:
-        content = operand(node, slot).content
+        content = operand_role(node, slot).content
         found = None if content is None else content(node, shape)
         if found is not None and value.dtype is not None and found.size == math.prod(shape):
             return found.reshape(shape).astype(value.dtype.numpy)
     return None
 
 
-def operand(node: Node, slot: int) -> Operand:
-    """The meaning of an input of a node."""
-    return OPERANDS.get(node.domain, {}).get(node.op, {}).get(slot, ANY)
+def operand_role(node: Node, slot: int) -> Role:
+    """The role of an input of a node."""
+    return ROLES.get(node.domain, {}).get(node.op, {}).get(slot, ANY)
 
 
 def _readers(value: Value) -> Iterator[tuple[Node, int]]:
@@ -66,7 +66,9 @@ def _readers(value: Value) -> Iterator[tuple[Node, int]]:
 def _passes(node: Node, slot: int) -> bool:
     """True if an output holds the elements of an input, unchanged, cast to another type, or clipped."""
     flags = traits(node)
-    return flags.has(Trait.JOINS) or (slot == 0 and flags.has(Trait.MOVES, Trait.PICKS)) or operand(node, slot).passed
+    return (
+        flags.has(Trait.JOINS) or (slot == 0 and flags.has(Trait.MOVES, Trait.PICKS)) or operand_role(node, slot).passed
+    )
 
 
 def upper_bound(value: Value) -> int:
@@ -77,7 +79,7 @@ def upper_bound(value: Value) -> int:
 
 def _indexed_sizes(value: Value) -> list[int]:
     """The known sizes of the tables that the elements of a value index."""
-    readers = ((node, operand(node, slot).indexed) for node, slot in _readers(value))
+    readers = ((node, operand_role(node, slot).indexed) for node, slot in _readers(value))
     found = [d for node, indexed in readers if indexed is not None for d in indexed(node)]
     return [d for d in found if isinstance(d, int) and d > 0]
 
@@ -107,8 +109,8 @@ def is_condition(value: Value) -> bool:
     return value.dtype is DType.BOOL and any(node.is_op("If") and slot == 0 for node, slot in value.uses)
 
 
-def _number(number: float) -> Operand:
-    return Operand(lambda node, shape: np.full(shape, number))
+def _number(number: float) -> Role:
+    return Role(lambda node, shape: np.full(shape, number))
 
 
 def _counting(node: Node, shape: tuple[int, ...]) -> Array:
@@ -222,9 +224,9 @@ def _longest_text(node: Node, shape: tuple[int, ...]) -> Array:
     return np.full(shape, NEW_TOKENS + (start if isinstance(start, int) else TEXT_STARTS))
 
 
-def _along(axis: int | None = None, table: int = 0) -> Operand:
+def _along(axis: int | None = None, table: int = 0) -> Role:
     """Indices along an axis of an input, by default the node's attribute."""
-    return Operand(indexed=lambda node: [node.dim(table, node.attr("axis", 0) if axis is None else axis)])
+    return Role(indexed=lambda node: [node.dim(table, node.attr("axis", 0) if axis is None else axis)])
 
 
 def _leading(node: Node) -> list[Dim]:
@@ -233,43 +235,43 @@ def _leading(node: Node) -> list[Dim]:
     return [node.dim(0, first + i) for i in range(depth)] if isinstance(depth, int) else []
 
 
-ANY, PASSED = Operand(), Operand(passed=True)
-AXES = Operand(_counting)
-LIKE_OUTPUT = Operand(_declared)
-IN_TUPLES = Operand(indexed=_leading)
+ANY, PASSED = Role(), Role(passed=True)
+AXES = Role(_counting)
+LIKE_OUTPUT = Role(_declared)
+IN_TUPLES = Role(indexed=_leading)
 ZERO, ONE, TWO, WINDOW = map(_number, (0, 1, 2, 8))
-LONGEST_TEXT, PENALTY = Operand(_longest_text), _number(1.25)
+LONGEST_TEXT, PENALTY = Role(_longest_text), _number(1.25)
 
-OPERANDS: dict[str, dict[str, dict[int, Operand]]] = {
+ROLES: dict[str, dict[str, dict[int, Role]]] = {
     "": {
         **{op: {1: AXES} for op in named(Trait.REDUCES)},
         **{op: {0: WINDOW} for op in ("BlackmanWindow", "HammingWindow", "HannWindow")},
         **{op: {1: _along()} for op in ("Gather", "GatherElements")},
         **{op: {1: _along(1)} for op in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")},
         **{op: {0: PASSED, 1: _along(), 2: PASSED} for op in ("Scatter", "ScatterElements")},
-        "Cast": {0: Operand(_numerals, passed=True)},
+        "Cast": {0: Role(_numerals, passed=True)},
         "CenterCropPad": {1: LIKE_OUTPUT},
         "Clip": {0: PASSED},
-        "Col2Im": {1: Operand(_image), 2: Operand(_block)},
-        "ConstantOfShape": {0: Operand(_declared, is_shape=True)},
+        "Col2Im": {1: Role(_image), 2: Role(_block)},
+        "ConstantOfShape": {0: Role(_declared, is_shape=True)},
         "CumSum": {1: ZERO},
-        "Expand": {1: Operand(_declared, is_shape=True)},
+        "Expand": {1: Role(_declared, is_shape=True)},
         "GatherND": {1: IN_TUPLES},
         "MaxUnpool": {2: LIKE_OUTPUT},
-        "OneHot": {1: Operand(_depth)},
+        "OneHot": {1: Role(_depth)},
         "Pad": {1: ONE},
         "Range": {0: ZERO, 1: _number(5), 2: ONE},
-        "ReduceMax": {0: Operand(_whole_lengths), 1: AXES},
-        "Reshape": {1: Operand(_reshape, is_shape=True)},
-        "Resize": {1: Operand(_region), 2: TWO, 3: LIKE_OUTPUT},
+        "ReduceMax": {0: Role(_whole_lengths), 1: AXES},
+        "Reshape": {1: Role(_reshape, is_shape=True)},
+        "Resize": {1: Role(_region), 2: TWO, 3: LIKE_OUTPUT},
         "RoiAlign": {2: _along(0)},
         "STFT": {1: WINDOW, 3: _number(16)},
         "ScatterND": {0: PASSED, 1: IN_TUPLES, 2: PASSED},
-        "SequenceAt": {1: Operand(indexed=lambda node: [1])},  # generated sequences have one element
+        "SequenceAt": {1: Role(indexed=lambda node: [1])},  # generated sequences have one element
         "Slice": {1: ZERO, 2: _number(1 << 30), 3: AXES, 4: ONE},
-        "Split": {1: Operand(_split)},
-        "SplitToSequence": {1: Operand(lambda node, shape: _split(node, shape) if shape else np.array(1))},
-        "Squeeze": {1: Operand(_squeeze)},
+        "Split": {1: Role(_split)},
+        "SplitToSequence": {1: Role(lambda node, shape: _split(node, shape) if shape else np.array(1))},
+        "Squeeze": {1: Role(_squeeze)},
         "Tile": {1: TWO},
         "TopK": {1: ONE},
         "Unsqueeze": {1: AXES},
@@ -283,8 +285,8 @@ OPERANDS: dict[str, dict[str, dict[int, Operand]]] = {
         "CropAndResize": {2: _along(0)},
         "EmbedLayerNormalization": {0: _along(0, table=2), 1: _along(0, table=4)},
         "GatherND": {1: IN_TUPLES},
-        "GroupQueryAttention": {5: Operand(_last_key), 6: Operand(_keys)},
+        "GroupQueryAttention": {5: Role(_last_key), 6: Role(_keys)},
         "Unique": {0: PASSED},
     },
 }  # fmt: skip
-"""The meaning of inputs by domain, operator and slot."""
+"""The roles of inputs by domain, operator and slot."""

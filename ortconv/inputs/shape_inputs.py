@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import chain
 from random import Random
 
-from ortconv.inputs.operand_roles import operand, parameter
+from ortconv.inputs.operand_roles import operand_role, parameter
 from ortconv.inputs.ranks import LARGEST_RANK, rank_of
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Tensor
@@ -17,7 +17,7 @@ from ortconv.ir.types import DType
 def is_target(value: Value) -> bool:
     """True if an input holds the shape of another value."""
     is_list = value.rank in (None, 1) and value.dtype is DType.INT64
-    return is_list and any(operand(node, slot).is_shape for node, slot in value.uses)
+    return is_list and any(operand_role(node, slot).is_shape for node, slot in value.uses)
 
 
 def default(value: Value) -> list[int] | None:
@@ -43,7 +43,7 @@ def length(value: Value) -> int | None:
 
 def _shaped_by(target: Value) -> list[Node]:
     """The nodes whose output has exactly the shape that a target holds."""
-    return [node for node, slot in target.uses if operand(node, slot).is_shape and node.op != "Expand"]
+    return [node for node, slot in target.uses if operand_role(node, slot).is_shape and node.op != "Expand"]
 
 
 def _rank_kept(node: Node) -> int | None:

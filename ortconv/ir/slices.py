@@ -28,7 +28,7 @@ class AxisSlice(NamedTuple, Generic[E]):
         """The length of the part of an axis of length `dim`. An end of INT32_MAX or more is the end of the axis."""
         start, end, step = self.start, self.end, self.step
         if isinstance(dim, int) and isinstance(start, int) and isinstance(end, int):
-            return len(sliced(start, end, step, dim)) if step else None
+            return len(selected(start, end, step, dim)) if step else None
         if start != 0 or step != 1:
             return None
         return dim if isinstance(end, int) and end >= INT32_MAX else at_most(as_dim(end), dim)
@@ -54,7 +54,7 @@ def axis_slices(node: Node, look: Callable[[Value | None], Sequence[E] | None]) 
     return [AxisSlice(*part) for part in zip(starts, ends, axes or range(size), steps or (1,) * size)]
 
 
-def sliced(start: int, end: int, step: int, size: int) -> range:
+def selected(start: int, end: int, step: int, size: int) -> range:
     """The indices that a Slice selects. With a negative step, `stop` is -1 if they go down to the first element."""
     if step > 0:
         return range(*slice(start, end, step).indices(size))

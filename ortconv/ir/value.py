@@ -41,6 +41,11 @@ class Value:
         return const if isinstance(const, Tensor) and not self.is_input else None
 
     @property
+    def is_constant(self) -> bool:
+        """True if this value always has a constant, dense or sparse."""
+        return self.const is not None and not self.is_input
+
+    @property
     def is_used(self) -> bool:
         """True if a node reads this value, or the graph returns it."""
         return bool(self.uses) or self.is_output

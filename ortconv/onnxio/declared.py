@@ -17,7 +17,7 @@ from ortconv.ir.types import Dim, SequenceType, Shape, TensorType, ValueType
 from ortconv.onnxio.build import TypeReader, check_text
 from ortconv.onnxio.check import check_rules
 from ortconv.onnxio.imports import opset_of
-from ortconv.onnxio.infer import ContradictionError, infer_model, is_vague, without_dims
+from ortconv.onnxio.infer import ContradictionError, infer_model, lacks_rank, without_dims
 from ortconv.onnxio.messages import contents, domain_of, label, made_by_constants, walk
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.scopes import INFERRED_BODIES
@@ -414,6 +414,6 @@ def _has_schema(op: str, domain: str, version: int) -> bool:
 def _only_ranks(declared: TypesByGraph, inferred: TypesByGraph) -> TypesByGraph:
     """For values without an inferred type or rank, the declared type, with its rank but without its dimensions."""
     return [
-        {n: type for n, one in stated.items() if is_vague(known.get(n)) and (type := without_dims(one)) is not None}
+        {n: type for n, one in stated.items() if lacks_rank(known.get(n)) and (type := without_dims(one)) is not None}
         for stated, known in zip(declared, inferred, strict=True)
     ]

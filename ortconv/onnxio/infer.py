@@ -212,12 +212,12 @@ def _infer_missing(graph: Graph, learned: set[Value], infer_custom: Infer | None
 
 
 def _updated(node: Node, learned: set[Value], infer_custom: Infer | None) -> Iterable[Value]:
-    """Infer a node's output types if they are vague, or if an input is among the `learned`. Return the outputs with new types."""
+    """Infer a node's output types if a rank is unknown, or an input is among the `learned`. Return the outputs with new types."""
     made = node.present_outputs
-    has_vague = any(is_vague(v.type) for v in made)
-    if has_vague and infer_custom is not None and schema_of(node) is None:
+    lacks_ranks = any(lacks_rank(v.type) for v in made)
+    if lacks_ranks and infer_custom is not None and schema_of(node) is None:
         return _retyped(node, infer_custom(node))
-    is_due = (has_vague and _is_unknown_to_onnx(node)) or not learned.isdisjoint(node.inputs)
+    is_due = (lacks_ranks and _is_unknown_to_onnx(node)) or not learned.isdisjoint(node.inputs)
     return made if is_due and update_types(node) else ()
 
 
@@ -244,7 +244,7 @@ def update_types(node: Node) -> bool:
     for value, inferred in zip(node.outputs, infer_node(node), strict=False):
         if value is None or inferred is None:
             continue
-        later = is_vague(value.type) or _contradict(value.type, inferred)
+        later = lacks_rank(value.type) or _contradict(value.type, inferred)
         merged = merge(inferred, value.type) if later else merge(value.type, inferred)
         if merged != value.type:
             changed = True
@@ -252,7 +252,7 @@ def update_types(node: Node) -> bool:
     return changed
 
 
-def is_vague(type: ValueType | None) -> bool:
+def lacks_rank(type: ValueType | None) -> bool:
     """True for an unknown type, and for that of a tensor of unknown rank."""
     return type is None or (isinstance(type, TensorType) and type.shape is None)
 

@@ -352,7 +352,7 @@ def _make(new: New, root: Node, added: list[Node]) -> Node:
 
 
 def insert_new(new: New, before: Node) -> Node:
-    """The node of a New, created before another one as for a rule that has this root."""
+    """The node of a New, inserted before another one, to which it relates as to the root of a rule."""
     return _make(new, before, [])
 
 

@@ -346,6 +346,6 @@ def _sources(value: Value) -> Iterator[Value]:
             seen += dict.fromkeys(v for v in (*node.inputs, *inner) if v is not None and v not in seen)
 
 
-def keeps_shape(wanted: Sequence[Element], x: Value) -> bool:
+def has_dims(x: Value, wanted: Sequence[Element]) -> bool:
     """True if x already has these dimensions."""
     return x.rank == len(wanted) and all(e is not None and e == dim_of(x, i) for i, e in enumerate(wanted))

@@ -185,7 +185,7 @@ def not_constant(unit: NodeUnit, slot: int, target: Target) -> Objection:
 
 
 CHANGED = "which changes the numbers"
-"""End of an advice that changes the model's results."""
+"""End of advice that changes the model's results."""
 
 
 def attribute_is(name: str, *allowed: Any, since: int = 1, instead: str | None = None) -> Check:

@@ -151,7 +151,7 @@ class Cost:
 
 def cost(partition: Partition, device: DeviceProfile) -> Cost:
     """The estimate for one partition. Constants are not counted as copies: they are transferred once, when the model is loaded."""
-    bytes_in = sum(size(v) for v in partition.inputs if v.const is None or v.is_input)
+    bytes_in = sum(size(v) for v in partition.inputs if not v.is_constant)
     bytes_out = sum(size(v) for v in partition.outputs)
     copies = device.copies
     return Cost(

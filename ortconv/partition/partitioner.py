@@ -148,7 +148,7 @@ def partition(graph: Graph, target: Target | None = None, *, anew: bool = False)
             named += refusal.rule == ONLY_CONSTANTS  # ONNX Runtime drops the partition after it has named it
             continue
         nodes = work.nodes(group)
-        inputs = [v for v in region_inputs(nodes) if provider.reads_constants or not _is_fixed(v)]
+        inputs = [v for v in region_inputs(nodes) if provider.reads_constants or not v.is_constant]
         where.update(dict.fromkeys(group, len(partitions)))
         outputs = tuple(region_outputs(nodes))
         partitions.append(Partition(f"{prefix}_{named}", work.members(group), tuple(inputs), outputs))
@@ -213,7 +213,7 @@ class Grouping:
         if not provider.reads_constants:
             return None
         inside = set(group)
-        read = (v for node in nodes for v in node.present_reads if not _is_fixed(v))
+        read = (v for node in nodes for v in node.present_reads if not v.is_constant)
         if any(v.producer is None or self.number.get(v.producer) not in inside for v in read):
             return None
         return _only_constants(len(region_inputs(nodes)))
@@ -317,10 +317,6 @@ def _only_constants(count: int) -> Objection:
         f"all {count} inputs of the partition are constants: NNAPI needs 1 input that is not",
         "fold the constants",
     )
-
-
-def _is_fixed(value: Value) -> bool:
-    return value.const is not None and not value.is_input
 
 
 def _fingerprint(graph: Graph) -> int:

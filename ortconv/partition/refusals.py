@@ -41,7 +41,7 @@ def refusals(partitioning: Partitioning) -> list[Refusal]:
 
 
 def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
-    """The second parts of pairs by the first."""
+    """The second elements of the pairs by their first elements."""
     found: dict[K, list[T]] = {}
     for key, one in pairs:
         found.setdefault(key, []).append(one)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.choices import names_in, size_of
+from ortconv.choices import comma_separated, named_size
 from ortconv.errors import UsageError
 from ortconv.files import byte_count, digest, read_text
 
@@ -152,7 +152,7 @@ def _table_of_sizes(value: Any, folder: Path) -> dict[str, int]:
     """Sizes by name: a table, or texts NAME=N."""
     if isinstance(value, Mapping):
         return dict(value)
-    pairs = [size_of(text) for text in _listed(value, folder)]
+    pairs = [named_size(text) for text in _listed(value, folder)]
     if None in pairs:
         raise ValueError('write ["NAME=N"] or {NAME = N}')
     return dict(filter(None, pairs))
@@ -226,9 +226,9 @@ NAMES = Kind("a list of texts", _names, _listed, tuple, tuple)
 NAMES_IN_TEXT = Kind(
     "a list of texts",
     _names,
-    lambda value, folder: names_in(value) if isinstance(value, str) else value,
+    lambda value, folder: comma_separated(value) if isinstance(value, str) else value,
     lambda names: (",".join(names),),
-    lambda texts: names_in(texts[-1]),
+    lambda texts: comma_separated(texts[-1]),
 )
 """Names in one argument, comma separated."""
 SIZES = Kind(

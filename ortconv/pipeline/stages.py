@@ -147,9 +147,8 @@ def _fuse(model: Model, recipe: recipes.Recipe, context: Context, observer: Obse
 
     if _run(model, recipe.basic_for_cpu, context, observer):
         _run(model, recipe.basic, context, observer)
-    expanded = expand_functions(
-        model, context.settings.release
-    )  # ONNX Runtime has kernels for some nodes only in another form
+    # ONNX Runtime has kernels for some nodes only in another form.
+    expanded = expand_functions(model, context.settings.release)
     insert_casts(model, context.settings.release)
     if expanded:
         _run(model, recipe.basic, context, observer)

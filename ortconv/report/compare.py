@@ -81,8 +81,7 @@ def sections(reference: Subject, found: Sequence[Comparison], *, everything: boo
 
 
 def _remark(output: Output) -> str:
-    is_within = output.is_near
-    return "random numbers" if output.same and not is_within else _verdict(output.same, output.found)
+    return "random numbers" if output.same and not output.is_near else _verdict(output.same, output.found)
 
 
 def _layers(one: Comparison, layers: Sequence[ComparedLayer], everything: bool) -> Section:

@@ -56,7 +56,7 @@ def facts(result: Result) -> Iterator[Fact]:
 
 
 def _float16(found: Float16, casts_in_all: int) -> Iterator[Fact]:
-    """Facts about a conversion to float16. `casts_in_all` counts also the Casts around nodes without a float16 kernel."""
+    """Facts about a conversion to float16. `casts_in_all` also counts the Casts around nodes without a float16 kernel."""
     error = f"error {found.error:.1e} of {found.budget:g} allowed by simulated rounding"
     casts = counted(found.casts, "Cast")
     yield "float16", f"{found.nodes} of {found.nodes + found.kept} nodes, {casts}; {error}"

@@ -1,4 +1,4 @@
-"""The picture of a page: the arranged outline of a graph and the facts about its nodes, for the scripts in `web/`."""
+"""The picture of a page: the arranged outline of a graph and the details of its nodes, for the scripts in `web/`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from ortconv.ir.graph import Graph
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import Estimate
-from ortconv.report.facts import FAMILIES, GraphFacts
+from ortconv.report.details import FAMILIES, GraphDetails
 from ortconv.report.labels import FONT, text_width
 from ortconv.report.layout import Layout, Route
 from ortconv.report.outline import ACCELERATOR, CPU, INPUT, MIXED, Part, outline
@@ -51,9 +51,9 @@ def drawn(graph: Graph, partitioning: Partitioning | None = None, estimate: Esti
 
 def picture(found: Scene, title: str, estimate: Estimate | None = None) -> dict[str, Any]:
     """A picture as JSON values. web/geometry.js documents them."""
-    facts = GraphFacts(found.partitioning, None if estimate is None else estimate.device)
-    facts.add(all_nodes(found))
-    writer = _SceneWriter(found, facts)
+    details = GraphDetails(found.partitioning, None if estimate is None else estimate.device)
+    details.add(all_nodes(found))
+    writer = _SceneWriter(found, details)
     target = None if found.partitioning is None else found.partitioning.target.provider.name
     return {
         "title": title,
@@ -62,7 +62,7 @@ def picture(found: Scene, title: str, estimate: Estimate | None = None) -> dict[
         "parts": writer.parts,
         "layouts": writer.layouts,
         "open": sorted(writer.ids[part] for part in open_at_first(found.root)),
-        **facts.to_dict(),
+        **details.to_dict(),
     }
 
 
@@ -129,8 +129,8 @@ def open_at_first(root: Part) -> list[Part]:
 class _SceneWriter:
     """The parts and layouts of a scene as JSON values. The parts of a group have consecutive numbers."""
 
-    def __init__(self, found: Scene, facts: GraphFacts) -> None:
-        self.scene, self.facts = found, facts
+    def __init__(self, found: Scene, details: GraphDetails) -> None:
+        self.scene, self.details = found, details
         self.ids: dict[Part, int] = {found.root: 0}
         self.parts: list[dict[str, Any]] = []
         self.layouts: list[dict[str, Any]] = []
@@ -149,9 +149,9 @@ class _SceneWriter:
         if part.partition is not None:
             yield "partition", part.partition
         if part.value is not None:
-            yield "value", self.facts.value(part.value)
+            yield "value", self.details.value(part.value)
         elif part.node is not None:
-            yield "node", self.facts.node_ids[part.node]
+            yield "node", self.details.node_ids[part.node]
         if inside := self.scene.insides.get(part):
             yield from self._inside(part, inside, first)
 
@@ -161,7 +161,7 @@ class _SceneWriter:
         yield "nodes", len(part.nodes)
         yield "least", round(text_width(part.box.lines[0], FONT) + 2 * MARGIN)
         yield "layout", self._layout(inside.layout)
-        yield "values", list(map(self.facts.value, inside.values))
+        yield "values", list(map(self.details.value, inside.values))
         yield "in", [round(at, 4) for at in inside.ports_in]
         yield "out", [round(at, 4) for at in inside.ports_out]
         if inside.in_partition:

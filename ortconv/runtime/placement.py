@@ -169,7 +169,7 @@ def make_region(graph: Graph, nodes: Sequence[Node], keep: Collection[Value] = (
         return Region(graph, tuple(nodes), tuple(graph.inputs), tuple(made), file)
     inside = set(nodes)
     read = dict.fromkeys(v for node in nodes for v in node.present_reads if v.producer not in inside)
-    outer = tuple(v for v in read if v.const is None or v.is_input)
+    outer = tuple(v for v in read if not v.is_constant)
     needed = (v for node in nodes for v in node.present_outputs if v in keep or is_needed(graph, v, inside))
     return Region(graph, tuple(nodes), outer, tuple(needed))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ from ortconv.models import load
 from ortconv.partition import Target, partition
 from ortconv.runtime.session import Session
 from tests import unoptimized
+from tests.conftest import SHARED_MODELS
 
-SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "models"
-MODELS = json.loads((SHARED / "INDEX.json").read_text())["models"] if SHARED.is_dir() else []
+MODELS = json.loads((SHARED_MODELS / "INDEX.json").read_text())["models"] if SHARED_MODELS.is_dir() else []
 
 HALF_LIMIT = float(np.finfo(np.float16).eps)
 NO_HALF = {
@@ -99,7 +98,7 @@ def test_shared_model(about: dict[str, Any], tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     feeds = {i["name"]: made(i, rng) for i in about["inputs"]}
     dims = {d: n for i in about["inputs"] for d, n in zip(i["shape"], i["fixed_shape"]) if isinstance(d, str)}
-    check(SHARED / about["file"], feeds, dims, tmp_path)
+    check(SHARED_MODELS / about["file"], feeds, dims, tmp_path)
 
 
 def made(about: dict[str, Any], rng: np.random.Generator) -> np.ndarray:

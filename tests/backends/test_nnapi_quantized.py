@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import pytest
 from quantized_models import SHAPE, all_values, quantized, results_with_flips
-from test_nnapi_models import MODELS, SHARED, converted, made
+from test_nnapi_models import MODELS, converted, made
 
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
 from ortconv.backends.nnapi.lower import Lowered
@@ -27,6 +27,7 @@ from ortconv.nnapi.operand import Tensor
 from ortconv.nnapi.operations.arithmetic import quantize_multiplier
 from ortconv.nnapi.running import run_operation
 from ortconv.runtime.session import Session
+from tests.conftest import SHARED_MODELS
 
 SLACK = 2.0**-12
 """What onnxruntime's own sums of floats may be off, in codes."""
@@ -158,6 +159,6 @@ QUANTIZED = [m for m in MODELS if "_u8s8" in m["name"]]
 @pytest.mark.parametrize("about", QUANTIZED, ids=[m["name"] for m in QUANTIZED])
 def test_shared_model(about: dict[str, Any], tmp_path: Path) -> None:
     (image,) = about["inputs"]
-    ort = converted(SHARED / about["file"], tmp_path, {"batch": 1})
+    ort = converted(SHARED_MODELS / about["file"], tmp_path, {"batch": 1})
     for seed in range(3):
-        assert check(SHARED / about["file"], ort, {image["name"]: made(image, np.random.default_rng(seed))})
+        assert check(SHARED_MODELS / about["file"], ort, {image["name"]: made(image, np.random.default_rng(seed))})

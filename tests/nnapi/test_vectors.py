@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from ortconv import nnapi
+from tests.conftest import SHARED
 
-SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[3] / "shared"))
 CHECK = SHARED / "checks" / "nnapi_vectors.py"
 PER_KIND = 2  # records of one operation, one main type and one feature level
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -25,12 +24,11 @@ from ortconv.ortformat.verify import decode
 from ortconv.ortformat.writer import save, serialize
 from ortconv.pipeline import convert
 from tests.batches import batched
-from tests.conftest import SMALL
+from tests.conftest import SHARED_MODELS, SMALL
 from tests.unoptimized import options
 
 MODELS = models()
-SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "models"
-FILES = sorted(SHARED.glob("*.onnx"))
+FILES = sorted(SHARED_MODELS.glob("*.onnx"))
 
 
 def is_slow(path: Path) -> bool:

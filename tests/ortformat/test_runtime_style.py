@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import subprocess
 import sys
@@ -26,9 +25,9 @@ from ortconv.ortformat import reader, writer
 from ortconv.ortformat.check import check
 from ortconv.ortformat.writer import save, serialize
 from ortconv.pipeline import convert, optimize
+from tests.conftest import SHARED_MODELS
 
 PLATFORMS = ("arm", "amd64")
-SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "models"
 
 
 def runtime_model(proto: onnx.ModelProto, platform: str = "arm", level: str = "all") -> Model:
@@ -146,7 +145,7 @@ def test_float_as_onnxruntime(name: str, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_shared_models(name: str, tmp_path: Path) -> None:
-    path = SHARED / f"{name}.onnx"
+    path = SHARED_MODELS / f"{name}.onnx"
     if not path.exists():
         pytest.skip("needs the shared models")
     theirs, ours = both(onnx.load(path), tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -20,13 +19,12 @@ from ortconv.optimizer.levels import run_passes
 from ortconv.optimizer.recipe import make as recipe_of
 from ortconv.partition import Partitioning, Target, partition
 from ortconv.pipeline import convert, optimize
-from tests.conftest import NAMES, SAMPLES, SMALL
+from tests.conftest import NAMES, SAMPLES, SHARED_MODELS, SMALL
 
-SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "models"
 LARGE = ("stress_redundant_27k_op13", "stress_unrolled_lstm_ts13")
 FIXED = {"batch": 1, "sequence": 16, "height": 64, "width": 64, "frames": 32, "time": 8, "unk__1": 1}
 """Numbers for the symbolic dimensions of the models, without which NNAPI supports no node."""
-FOUND = sorted(SHARED.glob("*.onnx")) if SHARED.is_dir() else []
+FOUND = sorted(SHARED_MODELS.glob("*.onnx")) if SHARED_MODELS.is_dir() else []
 MODELS = [SAMPLES / f"{name}.onnx" for name in NAMES] + FOUND
 
 

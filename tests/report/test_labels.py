@@ -8,7 +8,7 @@ from partition_graphs import f32, make
 
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Tensor
-from ortconv.report.facts import GraphFacts, family
+from ortconv.report.details import GraphDetails, family
 from ortconv.report.labels import LONGEST, block_name, constants, operators
 
 
@@ -88,11 +88,11 @@ def test_families(text: str, expected: str) -> None:
 
 def test_details_have_version_formal_names_and_elements() -> None:
     conv = node("y = Conv (x, w)", w=WEIGHTS)
-    facts = GraphFacts(None)
-    facts.add([conv])
-    version, inputs, outputs, kind = facts.to_dict()["operators"]["Conv"]
+    details = GraphDetails(None)
+    details.add([conv])
+    version, inputs, outputs, kind = details.to_dict()["operators"]["Conv"]
     assert version == "ai.onnx 11"
     assert (inputs, outputs, kind) == (["X", "W", "B"], ["Y"], "product")
-    name, kind, held, extent = facts.values[facts.value_ids[conv.inputs[1]]]
+    name, kind, held, extent = details.values[details.value_ids[conv.inputs[1]]]
     assert (name, kind, extent) == ("w", "float[16,8,3,3]", "1152 elements from -1 to 1")
     assert held.startswith("{-1, ")

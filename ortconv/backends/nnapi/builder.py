@@ -64,7 +64,7 @@ class Builder:
         image = image and not self.nchw
         found = self._operands.get((value, image))
         if found is None:
-            if _is_constant(value):
+            if value.is_constant:
                 assert value.const is not None
                 array = dense(value.const)
                 found = self.constant(array.transpose(NHWC) if image else array, self._quantization.get(value))
@@ -104,7 +104,7 @@ class Builder:
 
     def lacks(self, value: Value) -> bool:
         """True if a value is not constant and has no operand yet."""
-        return not _is_constant(value) and self.found(value)[0] is None
+        return not value.is_constant and self.found(value)[0] is None
 
     def alias(self, value: Value, source: Value) -> None:
         """Give a value the operands of another one."""
@@ -113,7 +113,7 @@ class Builder:
             for image in (False, True)
             if (source, image) in self._operands
         }
-        if _is_constant(source):
+        if source.is_constant:
             self._bind(value, False, self.operand(source))
 
     def copy(self, index: int) -> int:
@@ -244,11 +244,6 @@ def shape_of(value: Value) -> tuple[int, ...]:
     shape = value.static_shape
     assert shape is not None
     return shape
-
-
-def _is_constant(value: Value) -> bool:
-    """True if a value is constant, dense or sparse."""
-    return value.const is not None and not value.is_input
 
 
 def _dims(value: Value, image: bool) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ortconv.backends.nnapi.builder import Builder, Lowering, shape_of, value_of
 from ortconv.ir.operands import ints, stated_ints
-from ortconv.ir.slices import sliced
+from ortconv.ir.slices import selected
 from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import Operation
 
@@ -93,7 +93,7 @@ def _ranges(unit: NodeUnit) -> list[range]:
     steps = ints(unit.input(4)) or (1,) * len(starts)
     ranges = [range(size) for size in shape]
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        ranges[axis] = sliced(start, end, step, shape[axis])
+        ranges[axis] = selected(start, end, step, shape[axis])
     return ranges or [range(1)]
 
 

@@ -13,7 +13,7 @@ from ortconv.errors import GraphError
 from ortconv.executor.algorithms import movement as fast
 from ortconv.executor.kernels.registry import kernel, older, table
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.slices import sliced
+from ortconv.ir.slices import selected
 from ortconv.ir.tensor import Array
 
 
@@ -98,7 +98,7 @@ def slice_(x: Array, starts: Array, ends: Array, axes: Array | None = None, step
     by = [1] * starts.size if steps is None else integers(steps)
     index = [slice(None)] * x.ndim
     for start, end, axis, step in zip(integers(starts), integers(ends), along, by):
-        taken = sliced(start, end, step, x.shape[axis])
+        taken = selected(start, end, step, x.shape[axis])
         index[axis] = slice(taken.start, taken.stop if taken.stop >= 0 else None, step) if taken else slice(0, 0)
     return x[tuple(index)]
 

@@ -10,13 +10,13 @@ from ortconv.optimizer.conditions import RESHAPES, same_dim, same_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import compose, identity, transpose_perm
-from ortconv.optimizer.shapes import DimOf, Element, dim_of, elements, expressed, keeps_shape, refined, target
+from ortconv.optimizer.shapes import DimOf, Element, dim_of, elements, expressed, has_dims, refined, target
 
 
 def reshaped(m: Match, x: Value, wanted: tuple[Element, ...]) -> Replacement:
     """x if it already has these dimensions, else a Reshape of it to a constant shape; None if there is no such shape."""
     root = m.root
-    if keeps_shape(wanted, x) or _has_shape_of(root, x, wanted):
+    if has_dims(x, wanted) or _has_shape_of(root, x, wanted):
         return x
     spec = expressed(wanted, x)
     if spec is None or _moves_the_rest(root, spec):
@@ -54,7 +54,7 @@ def eliminate_reshape(m: Match) -> Replacement:
     x, wanted = m.x, target(m.root)
     if _has_shape_of(m.root, x, wanted):
         return x
-    return x if wanted is not None and keeps_shape(refined(wanted, m.root.out), x) else None
+    return x if wanted is not None and has_dims(x, refined(wanted, m.root.out)) else None
 
 
 @rule("ReshapeFusion", P("Reshape", "x", "shape"))

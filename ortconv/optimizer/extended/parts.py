@@ -22,7 +22,7 @@ def part_of(value: Value | None) -> AxisRange | None:
     """The part that a Split or Slice selects along one axis, if its bounds are known; else None."""
     split = producer_of(value, "Split")
     if value is None or split is None:
-        return sliced(value)
+        return sliced_part(value)
     x = split.inputs[0]
     if x is None or not x.rank:
         return None
@@ -32,7 +32,7 @@ def part_of(value: Value | None) -> AxisRange | None:
     return AxisRange(x, axis, sum(known[:-1]), sum(known)) if len(known) == len(sizes) else None
 
 
-def sliced(value: Value | None) -> AxisRange | None:
+def sliced_part(value: Value | None) -> AxisRange | None:
     """The part that a Slice selects along one axis with step 1, if its bounds are known; else None."""
     node = producer_of(value, "Slice")
     parts = None if node is None else axis_slices(node, ints)

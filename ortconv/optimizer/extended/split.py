@@ -12,7 +12,7 @@ from ortconv.ir.operands import axes_of, producer_of, scalar
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, with_shape
 from ortconv.optimizer.engine import Context, New, Replacement, insert_node, rule
-from ortconv.optimizer.extended.parts import gathered, sliced
+from ortconv.optimizer.extended.parts import gathered, sliced_part
 from ortconv.optimizer.insertion import insert, integers, with_list
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import Element, elements
@@ -73,7 +73,7 @@ def _part(node: Node, x: Value) -> PickedPart | None:
     if node.inputs[0] is not x or not (node.is_op("Gather") or node.is_op("Slice")):
         return None
     dropped = gathered(node.out, keeps=False)
-    found = dropped or gathered(node.out, keeps=True) or sliced(node.out)
+    found = dropped or gathered(node.out, keeps=True) or sliced_part(node.out)
     if found is None or found.start >= found.end:
         return None
     return PickedPart(node, found.axis, found.start, found.end, dropped is not None)

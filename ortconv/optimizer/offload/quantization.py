@@ -27,7 +27,7 @@ _DQ = P("DequantizeLinear", "q", "scale", "zero", name="dq")
 _WEIGHTS = P("DequantizeLinear", "w", ..., name="weights")
 
 
-def _is_constant(*values: Value | None) -> bool:
+def _are_single_constants(*values: Value | None) -> bool:
     return all(v is not None and v.constant is not None and v.constant.size == 1 for v in values)
 
 
@@ -56,7 +56,7 @@ def quantized_rows(m: Match) -> Replacement:
     left, right = dq.out.static_shape, weights.out.static_shape
     if left is None or right is None or len(left) < 3 or len(right) != 2 or 0 in (*left, *right):
         return None
-    if m.w.constant is None or not _is_constant(m.scale, m.zero, m.s, m.z):
+    if m.w.constant is None or not _are_single_constants(m.scale, m.zero, m.s, m.z):
         return None
 
     def again(x: NewInput, scale: Value, zero: Value) -> New:

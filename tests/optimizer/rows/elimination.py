@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rows import OPSETS, Row, over
 
-MODERN = tuple(o for o in OPSETS if o >= 13)
-
 
 def unary(body: str, x: str = "float[2,3,4]", y: str = "float", more: str = "") -> str:
     """A graph of x with a Neg at either end, so that nothing in between is an input or output."""

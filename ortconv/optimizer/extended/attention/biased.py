@@ -126,12 +126,12 @@ def _before_broadcast(condition: Value) -> Value | None:
 def leaves_a_key(mask: Value | None) -> bool:
     """True if, after adding the mask, every row of finite scores is still finite for at least one key."""
     if mask is None or mask.constant is None or not mask.constant.rank:
-        return is_finite(mask)
+        return _is_finite_mask(mask)
     added = mask.constant.numpy()
     return bool(np.all(added < np.inf) and np.all(np.isfinite(added).any(axis=-1)))
 
 
-def is_finite(mask: Value | None) -> bool:
+def _is_finite_mask(mask: Value | None) -> bool:
     """True if no element of a mask can be infinite or NaN."""
     if mask is None:
         return True
@@ -141,5 +141,5 @@ def is_finite(mask: Value | None) -> bool:
     if node is None or node.domain != "":
         return False
     if node.op == "Where":
-        return is_finite(node.inputs[1]) and is_finite(node.inputs[2])
-    return traits(node).has(Trait.MOVES) and is_finite(node.inputs[0])
+        return _is_finite_mask(node.inputs[1]) and _is_finite_mask(node.inputs[2])
+    return traits(node).has(Trait.MOVES) and _is_finite_mask(node.inputs[0])

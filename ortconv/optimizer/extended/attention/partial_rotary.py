@@ -12,7 +12,7 @@ from ortconv.ir.types import TensorType, ValueType
 from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT
-from ortconv.optimizer.extended.parts import sliced
+from ortconv.optimizer.extended.parts import sliced_part
 from ortconv.optimizer.pattern import Match, P, PatternInput
 from ortconv.optimizer.permutation import transpose_perm
 
@@ -63,7 +63,7 @@ def rotate_rows(m: Match) -> Replacement:
 
 def _whole(m: Match) -> Value | None:
     """The tensor of rank 4 that the rotated part and the other one are slices of, which the Concat joins again."""
-    first, rest = sliced(m.part), sliced(m.rest)
+    first, rest = sliced_part(m.part), sliced_part(m.rest)
     if first is None or rest is None or first.x is not rest.x or first.x.rank != 4:
         return None
     if m.root.attr("axis", 0) not in (3, -1) or not is_plain(m.node("rotation")):

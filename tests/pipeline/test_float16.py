@@ -19,8 +19,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.cut import minimum_cut
 from ortconv.optimizer.float16 import to_float16
 from tests import text_models
-
-SAMPLES = Path(__file__).resolve().parents[1] / "sample_models"
+from tests.conftest import SAMPLES
 
 
 def model(body: str, opset: int = 17) -> onnx.ModelProto:

@@ -33,7 +33,7 @@ _PRODUCT = re.compile("Conv|MatMul|Gemm|Attention|LSTM|GRU|RNN")
 _REDUCTION = re.compile("Pool|Norm|LRN|Softmax")
 
 
-class GraphFacts:
+class GraphDetails:
     """The nodes of a graph as JSON values, numbered. Values and reasons that several nodes share are stored once.
 
     `operators` has [version, names of inputs, names of outputs, family] by operator; the last name is that of all further values.
@@ -83,7 +83,7 @@ class GraphFacts:
         return self.word_ids.setdefault(text, len(self.word_ids))
 
     def _operator(self, node: Node) -> str:
-        """The name of the operator of a node, whose facts are noted."""
+        """The name of the operator of a node, whose schema is noted."""
         name = clean(node.operator)
         if name not in self.operators:
             schema = schema_of(node)

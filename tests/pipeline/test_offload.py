@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
+import golden
 import numpy as np
 import onnx
 import pytest
-
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parent / "optimizer")]
-
-import golden
-from counting import calls
 from rewriting import ops, parse, random_feeds, run
 
 from ortconv.cli import main
@@ -35,9 +29,9 @@ from ortconv.partition.limits import Limits
 from ortconv.partition.profile import Copies, DeviceProfile
 from ortconv.pipeline import Offload, Options, convert, optimize
 from ortconv.pipeline.maximize_offload import Gain, maximize
-from tests.conftest import SAMPLES, SMALL
+from tests.conftest import SAMPLES, SHARED_MODELS, SMALL
+from tests.counting import calls
 
-SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[2] / "shared")) / "models"
 STRESS = {"stress_redundant_27k_op13", "stress_unrolled_lstm_ts13"}
 
 WEIGHTS = "float[4,4] w = {1, 2, 3, 4, 5, 6, 7, 8, 1, 0, 1, 0, 2, 2, 2, 2}"
@@ -288,7 +282,7 @@ def test_time_grows_with_the_nodes() -> None:
 
 
 def _models() -> list[str]:
-    index = SHARED / "INDEX.json"
+    index = SHARED_MODELS / "INDEX.json"
     return [m["name"] for m in json.loads(index.read_text())["models"]] if index.exists() else []
 
 
@@ -298,10 +292,10 @@ def _models() -> list[str]:
 )
 def test_shared_models(name: str) -> None:
     """Never fewer nodes are taken, never more refused, and partitions become fewer wherever anything is rewritten."""
-    described = next(m for m in json.loads((SHARED / "INDEX.json").read_text())["models"] if m["name"] == name)
+    described = next(m for m in json.loads((SHARED_MODELS / "INDEX.json").read_text())["models"] if m["name"] == name)
     dims = {d: n for i in described["inputs"] for d, n in zip(i["shape"], i["fixed_shape"]) if isinstance(d, str)}
     for level in (27, 29, 31):
-        model = load(SHARED / described["file"], dims)
+        model = load(SHARED_MODELS / described["file"], dims)
         gain = optimize(model, "basic", Target(feature_level=level), offload=Offload.WHERE_IT_HELPS).gain
         assert gain is not None
         verify(model.graph)
