@@ -239,7 +239,7 @@ def _totals(analysis: Analysis) -> list[str]:
     if p.target.refused_ops:
         lines.append(f"without {', '.join(p.target.refused_ops)}")
     if analysis.gain is not None:
-        lines.append(f"rewrites for the target: {len(analysis.gain.rewrites)} kinds")
+        lines.append(f"rewrites for the target: {counted(len(analysis.gain.rewrites), 'kind')}")
     return lines
 
 
