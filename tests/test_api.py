@@ -270,6 +270,10 @@ def test_a_list_of_models_is_written_beside_them(tmp_path: Path) -> None:
         (["m.onnx"], {"optimization_level": "some"}, "optimization level 'some'"),
         (["m.onnx"], {"disable_passes": ["Nothing"]}, "'Nothing'"),
         (["m.onnx"], {"jobs": 0}, "jobs is 0"),
+        (["m.onnx"], {"timeout": float("nan")}, "timeout is nan"),
+        (["m.onnx"], {"memory": "4GiB"}, "memory is '4GiB'"),
+        (["m.onnx"], {"memory": 4e9}, r"memory is 4000000000\.0"),
+        (["m.onnx"], {"memory": -1}, "memory is -1"),
     ],
 )
 def test_what_is_wrong_with_all_models_is_said_before_the_first(

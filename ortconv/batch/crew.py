@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 from ortconv.errors import OrtconvError, UsageError
@@ -51,10 +52,14 @@ def crew_of(
     """Context manager: the executor that does the work within the block. With `isolated`, it uses processes with the limits; with
     `fresh`, a new process for each piece of work. New processes first call the functions named in `warm`.
 
-    UsageError for limits with an executor of the caller, and for fewer jobs than one.
+    UsageError for limits with an executor of the caller, for fewer jobs than one, and for negative limits.
     """
     if jobs is not None and jobs < 1:
         raise UsageError(f"jobs is {jobs}", hint="it must be 1 or more; None means one for each core")
+    if timeout is not None and not timeout >= 0:
+        raise UsageError(f"timeout is {timeout}", hint="it must be 0 or more seconds; None means an hour")
+    if memory is not None and index(memory) < 0:
+        raise UsageError(f"memory is {memory}", hint="it must be 0 or more bytes; None means a share of the machine's")
     if isinstance(executor, Executor):
         if timeout is not None or memory is not None:
             hint = "leave the limits out, or leave the work to ortconv's own workers"

@@ -72,6 +72,6 @@ def _text(path: Path, report: object) -> str:
 
 def _line(document: dict[str, Any]) -> str:
     if "manifest" in document:
-        return f"{len(document['manifest']['files'])} files as described"
+        return f"{counted(len(document['manifest']['files']), 'file')} as described"
     loads = document["oldest_onnxruntime"]
     return f"{counted(document['nodes'], 'node')}, {counted(document['bytes'], 'byte')}, loads in onnxruntime {loads} and later"

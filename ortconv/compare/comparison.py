@@ -131,10 +131,10 @@ def subject(text: str, backends: Sequence[str]) -> Subject:
     path, at, names = text.rpartition("@")
     own = tuple(names.split(",")) if at and not Path(text).exists() else ()
     path = path if own else text
-    if Path(path).exists() and not Path(path).is_file():
-        raise UsageError("not a regular file", file=path)
-    if not Path(path).exists():
+    if not path or not Path(path).exists():
         raise UsageError(f"there is no file '{path}'", hint=f"backends follow an @: {', '.join(sorted(discover()))}")
+    if not Path(path).is_file():
+        raise UsageError("not a regular file", file=path)
     return Subject(text, load(path, only_to_run=True), own or tuple(backends), Path(path))
 
 

@@ -11,7 +11,7 @@ from ortconv.partition.cost import Cost, cost
 from ortconv.partition.partitioner import Partition, Partitioning, Verdict, assign, partition
 from ortconv.partition.policy import Objection, Target
 from ortconv.partition.profile import DeviceProfile
-from ortconv.wording import milliseconds
+from ortconv.wording import counted, milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ def divide(graph: Graph, target: Target, limits: Limits | None = None) -> Iterat
 def below_limits(p: Partition, estimated: Cost, limits: Limits) -> Objection | None:
     """The objection to a partition that is too small or saves no time; None if it is neither."""
     if len(p.nodes) < limits.min_nodes:
-        return Objection("min-nodes", f"the partition would have {len(p.nodes)} nodes: the least is {limits.min_nodes}")
+        nodes = counted(len(p.nodes), "node")
+        return Objection("min-nodes", f"the partition would have {nodes}: the least is {limits.min_nodes}")
     if limits.only_worthwhile and not estimated.is_worthwhile:
         there = estimated.accelerator_seconds + estimated.copy_seconds
         return Objection(

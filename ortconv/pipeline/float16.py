@@ -168,9 +168,9 @@ def _fixed(graph: Graph, slots: dict[Node, Slots], names: Sequence[str]) -> dict
     reasons = dict.fromkeys(_named(graph, names), "asked to stay float32")
     for part in graph.graphs():
         folding, following = shape_dataflow(list(part), part.inputs)
-        reasons.update(
-            (node, "computed from shapes or constants") for node in (*folding, *following) if node not in reasons
-        )
+        for node in part:
+            if node in folding or node in following:
+                reasons.setdefault(node, "computed from shapes or constants")
     for node, loss in lossy(graph).items():
         reasons.setdefault(node, f"constants that float16 does not hold: {loss}")
     return {node: reason for node, reason in reasons.items() if node in slots}

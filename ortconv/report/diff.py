@@ -126,7 +126,7 @@ def _replay(replay: Replay, everything: bool) -> Iterator[Section]:
         yield Section("The conversion, replayed", [f"{rewrites} lead to this file"])
     else:
         hint = "state the options of the conversion: see ortconv diff --help"
-        left = f"{rewrites} do not lead to this file: {len(replay.left)} changes are left, listed below"
+        left = f"{rewrites} do not lead to this file: {counted(len(replay.left), 'change is', 'changes are')} left, listed below"
         yield Section("The conversion, replayed", [left, hint])
     yield Section("Rules", header=("rule", ">rewrites"), rows=list(replay.rewrites.items()))
     steps = [f"{i} {_step(step)}" for i, step in enumerate(replay.steps, 1)]

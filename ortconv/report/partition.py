@@ -137,7 +137,9 @@ def _partition_table(analysis: Analysis, wide: bool) -> Section:
 
 
 def _reasons_section(analysis: Analysis) -> Section:
-    """Two lines for each reason: the refused operators, rule and an example, then the advice. An advice is printed once."""
+    """Two lines for each reason: the refused operators, rule and an example, then the advice. An advice is printed once; later
+    reasons name the one that it is printed with.
+    """
     rows = refusals(analysis.partitioning)
     cut = f", the first {MOST_REASONS} of {len(rows)} reasons" if len(rows) > MOST_REASONS else ""
     lines, given = [], dict[str, str]()
@@ -146,7 +148,7 @@ def _reasons_section(analysis: Analysis) -> Section:
         lines.append(f"{row.nodes} {row.op} by {row.rule}, for example {row.example.node}: {row.example.message}")
         for advice in row.advice[:1]:
             lines.append(f"  advice: {f'as for {given[advice]}' if advice in given else advice}{more}")
-            given.setdefault(advice, row.op)
+            given.setdefault(advice, f"{row.op} by {row.rule}")
     return Section(f"Left to the CPU{cut}", lines)
 
 
@@ -237,7 +239,7 @@ def _totals(analysis: Analysis) -> list[str]:
     if p.target.refused_ops:
         lines.append(f"without {', '.join(p.target.refused_ops)}")
     if analysis.gain is not None:
-        lines.append(f"rewrites for the target: {len(analysis.gain.rewrites)} kinds")
+        lines.append(f"rewrites for the target: {counted(len(analysis.gain.rewrites), 'kind')}")
     return lines
 
 

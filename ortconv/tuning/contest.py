@@ -16,6 +16,7 @@ from ortconv.tuning.measuring import Block, Times, measure_block, measure_memory
 from ortconv.tuning.ranking import Goal, beaten, ranked, ratio
 from ortconv.tuning.result import ReferenceFigures
 from ortconv.tuning.workshop import Job, Workshop, as_it_is, key_of
+from ortconv.wording import counted
 
 LEAST_BLOCKS, MOST_BLOCKS = 3, 8
 
@@ -62,7 +63,7 @@ class Contest:
             if not alive or (number and self._workshop.is_late()):
                 return
             left = None if not number else (MOST_BLOCKS - number) * self._workshop.stages[stage] / number
-            self._workshop.report(f"{stage}, {len(alive)} candidates, block", number, MOST_BLOCKS, left)
+            self._workshop.report(f"{stage}, {counted(len(alive), 'candidate')}, block", number, MOST_BLOCKS, left)
             self._block(alive, stage)
             alive = _sound(alive)
             if exhaustive:

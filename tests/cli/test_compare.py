@@ -184,6 +184,7 @@ def test_models_with_other_inputs_or_outputs(
     [
         (["{a}"], "nothing to compare A with"),
         (["{a}", "missing.onnx"], "there is no file 'missing.onnx'"),
+        (["{a}", "@numpy"], "there is no file ''"),
         (["{a}", "/"], "/: not a regular file"),
         (["{a}", "{a}@tpu"], "there is no backend 'tpu'"),
         (["{a}", "{a}", "--input", "q:1"], "there is no such input"),

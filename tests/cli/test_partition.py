@@ -178,7 +178,7 @@ def test_fix_dim(tmp_path: Path, printed: Printed, capsys: pytest.CaptureFixture
     main(["partition", str(path)])
     text = capsys.readouterr().out
     assert text.count("advice: give the graph inputs fixed shapes") == 1
-    assert "advice: as for Conv" in text
+    assert "advice: as for Conv by static-shape" in text
 
 
 def test_fix_dim_reaches_subgraphs(tmp_path: Path, printed: Printed) -> None:

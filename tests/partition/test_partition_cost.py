@@ -156,7 +156,7 @@ def test_messages():
     _, result = three()
     found = limit(result, Limits(min_nodes=2))
     (reason,) = found.verdicts[next(iter(found.verdicts))].objections
-    assert reason.message == "the partition would have 1 nodes: the least is 2"
+    assert reason.message == "the partition would have 1 node: the least is 2"
 
 
 @pytest.mark.parametrize("limits", [{"min_nodes": 0}, {"max_partitions": -1}])

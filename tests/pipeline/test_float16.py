@@ -124,6 +124,21 @@ def test_computed_shapes_stay_float32(tmp_path: Path) -> None:
     assert result.float16.nodes
 
 
+def test_examples_are_in_the_order_of_the_graph(tmp_path: Path) -> None:
+    steps = "".join(f"f{i} = Mul(f{i - 1}, k)  " for i in range(1, 5))
+    proto = with_weights(
+        model(
+            f"""g (float[n,8] x) => (float[m] y) {{ s = Shape(x)  f0 = Cast<to=1>(s)  {steps}
+            p = ReduceProd<keepdims=1>(f4)  t = Cast<to=7>(p)
+            e = Expand(one, t)  l = MatMul(x, w)  z = ReduceSum<keepdims=0>(l)  y = Add(e, z) }}"""
+        ),
+        k=[0.5, 1.0], one=[1.0], w=np.random.default_rng(0).normal(size=(8, 2)),
+    )  # fmt: skip
+    found = converted(proto, tmp_path)[0].float16
+    assert found is not None
+    assert [example.split()[0] for example in found.examples] == ["Shape", "Cast", "Mul", "Mul", "Mul"]
+
+
 @pytest.mark.parametrize(("constant", "reason"), [(1e6, "beyond"), (1e-12, "loses")])
 def test_a_constant_that_float16_does_not_hold_keeps_its_reader(constant: float, reason: str, tmp_path: Path) -> None:
     proto = with_weights(
