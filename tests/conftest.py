@@ -34,7 +34,7 @@ settings.load_profile("gate")
 
 
 def examples(count: int) -> settings:
-    """So many examples of a property, or a quarter of them with `--hypothesis-profile quick`."""
+    """The number of examples of a property, or a quarter of it with `--hypothesis-profile quick`."""
     return settings(max_examples=max(count * settings().max_examples // 100, 1))
 
 

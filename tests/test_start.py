@@ -12,7 +12,7 @@ import ortconv
 from tests.counting import imported
 
 MORE = 8
-"""So many modules may come without a reason."""
+"""Tolerance of the counts of modules."""
 
 
 def convert(samples: Path, folder: Path) -> list[str]:

@@ -43,7 +43,7 @@ def _written(ctx: click.Context) -> Iterator[tuple[click.Parameter, Path]]:
 
 
 def _check_output(param: click.Parameter, path: Path, inputs: Sequence[tuple[click.Parameter, Path]]) -> None:
-    """UsageError for an output that is one of the inputs, has a model's suffix, or stands for stdout."""
+    """UsageError for an output that is one of the inputs, has a model's suffix, or is -, which means stdout elsewhere."""
     name = f"{param.opts[0]} {path}"
     if str(path) == "-":
         raise UsageError(f"{name}: results are written to files, not to stdout", hint="name a file")

@@ -75,7 +75,7 @@ def compute(code: Operation, *inputs: Given, out: OperandType | tuple[OperandTyp
 
 
 def outs(count: int) -> tuple[OperandType, ...]:
-    """So many outputs of float32."""
+    """The types of float32 outputs, `count` of them."""
     return (OperandType(F),) * count
 
 
