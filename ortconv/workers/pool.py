@@ -155,6 +155,7 @@ class LocalPool(Executor):
     ) -> None:
         self.jobs, self.limits, self._warm, self._fresh = jobs, limits, warm, fresh
         self._waiting: deque[tuple[Task, Future[Any]]] = deque()
+        self._unfinished: dict[Future[Any], None] = {}  # in the order of submission
         self._workers: list[Worker] = []
         self._is_closing = self._is_aborted = False
         self._failure: OrtconvError | None = None
@@ -165,6 +166,8 @@ class LocalPool(Executor):
         if self._is_closing:
             raise RuntimeError("the pool is closed")
         future: Future[Any] = Future()
+        self._unfinished[future] = None
+        future.add_done_callback(lambda done: self._unfinished.pop(done, None))
         self._waiting.append((Task(partial(function, **keywords), arguments, self.limits, {}, self._fresh), future))
         if self._thread is None:
             self._thread = threading.Thread(target=self._manage, name="ortconv batch", daemon=True)
@@ -216,13 +219,9 @@ class LocalPool(Executor):
                 starter.close()
 
     def _give_up(self, failure: OrtconvError) -> None:
-        """Fail the waiting tasks; cancel them if `shutdown` was called to do so."""
+        """Fail all tasks without a result; cancel those that wait if `shutdown` was called to do so."""
         self._failure = failure
-        while True:
-            try:
-                _, future = self._waiting.popleft()
-            except IndexError:
-                return
+        for future in list(self._unfinished):
             if not (self._is_aborted and future.cancel()) and not future.done():
                 future.set_exception(copy(failure))  # each gets the name of its model
 

@@ -214,3 +214,9 @@ def test_all_calls_fail_if_no_worker_can_be_started(error: Exception, kind: type
         with pytest.raises(kind, match=str(error)):
             pool.submit(calls.identity, 1).result(10)
     pool.shutdown()
+
+
+def test_a_fault_of_the_managing_thread_fails_the_call_that_it_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ortconv.workers.pool.Death", lambda *_: 1 / 0)
+    with LocalPool(1) as pool, pytest.raises(InternalError, match="cannot be managed"):
+        pool.submit(os._exit, 9).result(60)
