@@ -17,7 +17,7 @@ PACKAGE = ROOT / "ortconv"
 LAYERS: list[set[str]] = [
     {"errors", "windows"},
     {"choices", "process", "public", "wording"},
-    {"files", "onnxlib"},
+    {"files", "onnxlib", "protobuf"},
     {"documents", "gates"},
     {"watch"},
     {"supervisor", "workers"},

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Value
 from ortconv.ir.operators import Trait, traits
+from ortconv.protobuf import fields
 
 OPEN = 2**31 - 1
 """The last version of a kernel that serves all later versions, too."""
@@ -203,32 +204,15 @@ def _default(kind: str, encoded: bytes) -> Attribute:
 
     onnx's messages could read it, but importing them takes longer than opening a small .ort file.
     """
-    found: dict[int, list[Any]] = {}
-    at = 0
-    while at < len(encoded):
-        tag, at = _varint(encoded, at)
-        value, at = _field(encoded, at, tag & 7)
-        found.setdefault(tag >> 3, []).append(value)
-    values = found.get(_FIELDS[kind], [])
+    found = fields(memoryview(encoded), "a default of an attribute")
+    values = [_element(value, kind) for number, value in found if number == _FIELDS[kind]]
     return _attribute(values if kind.endswith("S") else values[0], kind)
 
 
-def _field(encoded: bytes, at: int, wire_type: int) -> tuple[Any, int]:
-    """A field in protobuf's wire format: an int, a float32 or bytes, and the position behind it."""
-    if wire_type == 5:
-        return struct.unpack_from("<f", encoded, at)[0], at + 4
-    number, at = _varint(encoded, at)
-    if wire_type == 2:
-        return encoded[at : at + number], at + number
-    return number - (number >> 63 << 64), at
-
-
-def _varint(encoded: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while encoded[at] >= 128:
-        number |= (encoded[at] & 127) << shift
-        at, shift = at + 1, shift + 7
-    return number | encoded[at] << shift, at + 1
+def _element(value: int | memoryview, kind: str) -> Any:
+    if isinstance(value, int):
+        return value - (value >> 63 << 64)
+    return struct.unpack("<f", value)[0] if kind.startswith("FLOAT") else bytes(value)
 
 
 def _attribute(value: Any, kind: str) -> Attribute:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
 from ortconv.errors import FormatError
+from ortconv.protobuf import BYTES, fields, varint
 
 PACKET, EVENTS, DEFLATED = 1, 1, 50
 EVENT, LOST = 2, 3
 TIME, THREAD, PRINT = 1, 2, 3
 TEXT = 2
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 FIRST = bytes([PACKET << 3 | BYTES])
 """The first byte of each packet, which is also a line feed."""
@@ -28,8 +29,7 @@ LARGEST_PACKETS = 256 << 20
 
 DAMAGED = "record the trace again: the file is damaged, or was cut"
 
-Field = tuple[int, int | memoryview]
-"""The number of a field, and its value: a number, or the bytes of a text or message."""
+_fields = partial(fields, source="the trace", hint=DAMAGED)
 
 
 class Written(NamedTuple):
@@ -45,7 +45,7 @@ def is_perfetto(data: bytes) -> bool:
     if data[:1] != FIRST:
         return False
     try:
-        size, at = _number(memoryview(data), 1)
+        size, at = varint(memoryview(data), 1, "the trace")
     except FormatError:
         return False
     return data[at + size : at + size + 1] == FIRST or at + size == len(data)
@@ -93,42 +93,9 @@ def _inflated(data: memoryview) -> bytes:
 
 def _printed(event: memoryview) -> Iterator[Written]:
     """The text of an event, if it has one."""
-    fields = dict(_fields(event))
-    at, thread, printed = fields.get(TIME, 0), fields.get(THREAD, 0), fields.get(PRINT)
+    parts = dict(_fields(event))
+    at, thread, printed = parts.get(TIME, 0), parts.get(THREAD, 0), parts.get(PRINT)
     if isinstance(printed, memoryview) and isinstance(at, int) and isinstance(thread, int):
         text = dict(_fields(printed)).get(TEXT)
         if isinstance(text, memoryview):
             yield Written(at, thread, bytes(text).decode(errors="replace").rstrip("\n"))
-
-
-def _fields(message: memoryview) -> Iterator[Field]:
-    """The fields of a message: numbers, and views of bytes. Fixed numbers count as bytes. FormatError for a damaged one."""
-    at, end = 0, len(message)
-    while at < end:
-        tag, at = _number(message, at)
-        kind = tag & 7
-        if kind == VARINT:
-            value, at = _number(message, at)
-            yield tag >> 3, value
-            continue
-        if kind == BYTES:
-            size, at = _number(message, at)
-        elif kind in (FIXED64, FIXED32):
-            size = 8 if kind == FIXED64 else 4
-        else:
-            raise FormatError(f"a field of the trace has the unknown wire type {kind}", hint=DAMAGED)
-        if size > end - at:
-            raise FormatError("the trace ends within a field", hint=DAMAGED)
-        yield tag >> 3, message[at : at + size]
-        at += size
-
-
-def _number(message: memoryview, at: int) -> tuple[int, int]:
-    """A varint, and the place behind it."""
-    value = 0
-    for shift, byte in zip(range(0, 70, 7), message[at : at + 10], strict=False):
-        value |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            return value, at
-    raise FormatError("the trace ends within a number, or has one of more than 10 bytes", hint=DAMAGED)
