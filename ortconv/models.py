@@ -14,7 +14,7 @@ from ortconv.ir.model import OLDEST_OPSET, Model
 from ortconv.public import public
 
 if TYPE_CHECKING:
-    from ortconv.onnxlib import GraphProto
+    from ortconv.onnxproto import GraphProto
 
 
 class Message(Protocol):

@@ -1,7 +1,7 @@
-"""The two modules of the onnx package that every conversion needs: its messages and its C++ library.
+"""The C++ library of the onnx package: schemas and inference.
 
-`import onnx` imports the whole package with its model hub and helpers, which is slower than converting a small model. So both
-modules are loaded alone, under their own names. A later `import onnx` finds and uses them.
+`import onnx` imports the whole package with its model hub and helpers, which is slower than converting a small model. So its C++
+library and its messages (`onnxproto`) are loaded alone, under their own names. A later `import onnx` finds and uses them.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 
-def _load(name: str) -> Any:
+def load_alone(name: str) -> Any:
+    """A module of the onnx package, without the package."""
     full = f"onnx.{name}"
     package = None if "onnx" in sys.modules or full in sys.modules else find_spec("onnx")
     if package is None:
@@ -32,51 +33,10 @@ def _load(name: str) -> Any:
     return module
 
 
-native: Any = _load("onnx_cpp2py_export")
-
-_MESSAGES = (
-    "AttributeProto", "FunctionProto", "GraphProto", "ModelProto", "NodeProto", "OperatorSetIdProto", "SparseTensorProto",
-    "TensorProto", "TypeProto", "ValueInfoProto",
-)  # fmt: skip
-
-if TYPE_CHECKING:
-    from onnx import (
-        AttributeProto,
-        FunctionProto,
-        GraphProto,
-        ModelProto,
-        NodeProto,
-        OperatorSetIdProto,
-        SparseTensorProto,
-        TensorProto,
-        TypeProto,
-        ValueInfoProto,
-    )
-
-    messages: Any
-    IR_VERSION: int
-    """The newest IR version that the package knows."""
-else:
-
-    def __getattr__(name: str) -> Any:
-        """The messages, loaded when the first of them is needed: .ort files run without them."""
-        if name not in ("messages", "IR_VERSION", *_MESSAGES):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        messages = _load("onnx_ml_pb2")
-        globals().update({known: getattr(messages, known) for known in ("IR_VERSION", *_MESSAGES)}, messages=messages)
-        return globals()[name]
-
+native: Any = load_alone("onnx_cpp2py_export")
 
 SchemaError: type[Exception] = native.defs.SchemaError
 InferenceError: type[Exception] = native.shape_inference.InferenceError
-
-
-__all__ = [
-    "IR_VERSION", "AttributeProto", "FunctionProto", "GraphProto", "InferenceError", "ModelProto", "NodeProto",
-    "OperatorSetIdProto",
-    "SchemaError", "SparseTensorProto", "TensorProto", "TypeProto", "ValueInfoProto", "get_schema", "infer_shapes",
-    "messages", "native", "newest_opsets",
-]  # fmt: skip
 
 
 def get_schema(op: str, opset: int, domain: str) -> Any:

@@ -18,6 +18,7 @@ LAYERS: list[set[str]] = [
     {"errors", "windows"},
     {"choices", "process", "public", "wording"},
     {"files", "onnxlib", "protobuf"},
+    {"onnxproto"},
     {"documents", "gates"},
     {"watch"},
     {"supervisor", "workers"},

@@ -131,7 +131,7 @@ def warm_up_to_convert() -> None:
 
 
 def _convert_small_one(options: Options) -> None:
-    from ortconv.onnxlib import ModelProto
+    from ortconv.onnxproto import ModelProto
 
     proto = ModelProto(ir_version=8)
     proto.opset_import.add(version=17)

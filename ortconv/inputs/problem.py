@@ -15,7 +15,7 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import TensorType
 
 if TYPE_CHECKING:
-    from ortconv.onnxlib import NodeProto
+    from ortconv.onnxproto import NodeProto
 
 Sizes = dict[str, int]
 """Sizes of free dimensions by name."""

@@ -20,7 +20,7 @@ from ortconv.onnxio.infer import LARGEST_SHAPE_DATA, infer_model
 from ortconv.onnxio.messages import subgraphs
 from ortconv.onnxio.proto import empty_model, node_proto, tensor_proto, value_info
 from ortconv.onnxio.shield import SliceBelowZeroError
-from ortconv.onnxlib import IR_VERSION, AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
+from ortconv.onnxproto import IR_VERSION, AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
 from ortconv.watch import risky
 
 

@@ -16,7 +16,7 @@ from ortconv.ir.schema import plain_domain
 from ortconv.ir.tensor import Array, SparseTensor, Tensor
 from ortconv.ir.types import DType, MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, ValueType
 from ortconv.onnxio.messages import domain_of, label
-from ortconv.onnxlib import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+from ortconv.onnxproto import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 Resolve = Callable[[TensorProto], memoryview]
 """Returns the payload of a tensor with data_location EXTERNAL."""

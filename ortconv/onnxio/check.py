@@ -11,16 +11,8 @@ from ortconv.ir.types import DType
 from ortconv.onnxio.build import check_text
 from ortconv.onnxio.messages import graphs, made_by_constants, subgraphs
 from ortconv.onnxio.shield import MARK
-from ortconv.onnxlib import (
-    IR_VERSION,
-    GraphProto,
-    InferenceError,
-    ModelProto,
-    NodeProto,
-    OperatorSetIdProto,
-    infer_shapes,
-    newest_opsets,
-)
+from ortconv.onnxlib import InferenceError, infer_shapes, newest_opsets
+from ortconv.onnxproto import IR_VERSION, GraphProto, ModelProto, NodeProto, OperatorSetIdProto
 
 OLDEST_IR = 3
 

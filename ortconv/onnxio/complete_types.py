@@ -13,7 +13,7 @@ from ortconv.ir.graph import Graph
 from ortconv.ir.types import TensorType, ValueType
 from ortconv.onnxio.build import TypeReader
 from ortconv.onnxio.messages import graphs
-from ortconv.onnxlib import ModelProto
+from ortconv.onnxproto import ModelProto
 
 MARK = "ortconv.types"
 

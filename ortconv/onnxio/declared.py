@@ -22,7 +22,8 @@ from ortconv.onnxio.messages import contents, domain_of, label, made_by_constant
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.scopes import INFERRED_BODIES
 from ortconv.onnxio.shield import HIDDEN, hide, hide_einsums
-from ortconv.onnxlib import GraphProto, ModelProto, NodeProto, SchemaError, SparseTensorProto, TypeProto, get_schema
+from ortconv.onnxlib import SchemaError, get_schema
+from ortconv.onnxproto import GraphProto, ModelProto, NodeProto, SparseTensorProto, TypeProto
 
 TypesByGraph = list[dict[str, ValueType]]
 """One dict per graph, in the order of `_graphs`: the types of values by name."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from ortconv.errors import FormatError, ModelError, UnsafeInputError
 from ortconv.files import mapped
 from ortconv.ir.types import DType
-from ortconv.onnxlib import TensorProto
+from ortconv.onnxproto import TensorProto
 
 SMALL = 1 << 16
 """Files up to this number of bytes are read instead of mapped: a mapping keeps a file descriptor open."""

@@ -8,7 +8,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import plain_domain, schema
 from ortconv.onnxio.build import check_text
 from ortconv.onnxio.messages import domain_of, walk
-from ortconv.onnxlib import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+from ortconv.onnxproto import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 KNOWN = {"": 28, "ai.onnx.ml": 5, MICROSOFT: 1, "com.microsoft.nchwc": 1}
 """Operator sets that ONNX Runtime imports, with their version in the newest release that this table has been checked against."""

@@ -31,7 +31,8 @@ from ortconv.onnxio.shield import (
     shortening,
     slices_of_symbols,
 )
-from ortconv.onnxlib import IR_VERSION, GraphProto, InferenceError, ModelProto, infer_shapes
+from ortconv.onnxlib import InferenceError, infer_shapes
+from ortconv.onnxproto import IR_VERSION, GraphProto, ModelProto
 from ortconv.process import memory_limit, trim
 
 LARGEST_SHAPE_DATA = 1024

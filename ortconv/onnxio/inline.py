@@ -14,7 +14,8 @@ from ortconv.ir.schema import plain_domain, schema
 from ortconv.onnxio.build import check_text
 from ortconv.onnxio.infer import first_line
 from ortconv.onnxio.messages import domain_of, graphs, subgraphs, walk
-from ortconv.onnxlib import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SchemaError, get_schema
+from ortconv.onnxlib import SchemaError, get_schema
+from ortconv.onnxproto import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
 MAX_NODES = 1_000_000
 """Maximum number of nodes after inlining."""

@@ -20,7 +20,7 @@ from ortconv.onnxio.external import ExternalData
 from ortconv.onnxio.imports import import_used, keep_last_imports, raise_opset
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
 from ortconv.onnxio.messages import contents, graphs, walk
-from ortconv.onnxlib import GraphProto, ModelProto, NodeProto, TensorProto
+from ortconv.onnxproto import GraphProto, ModelProto, NodeProto, TensorProto
 from ortconv.process import return_freed_memory, without_collections
 
 SMALL_EXTERNAL = 8 * wire.THRESHOLD

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ortconv.ir.schema import plain_domain
 
 if TYPE_CHECKING:
-    from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto
+    from ortconv.onnxproto import AttributeProto, GraphProto, NodeProto
 
 _WITH_GRAPHS = (5, 10, 0)
 """Types of the attributes that may hold graphs: GRAPH, GRAPHS, and UNDEFINED of old files."""

@@ -9,7 +9,7 @@ from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Node, Strings, Te
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, ValueType
-from ortconv.onnxlib import (
+from ortconv.onnxproto import (
     AttributeProto,
     GraphProto,
     ModelProto,

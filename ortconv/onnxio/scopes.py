@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 
 from ortconv.onnxio.messages import subgraphs
-from ortconv.onnxlib import GraphProto
+from ortconv.onnxproto import GraphProto
 
 INFERRED_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """Operators for whose subgraphs onnx infers types."""

@@ -16,7 +16,7 @@ from typing import Any
 from ortconv.errors import GraphError
 from ortconv.onnxio.messages import Contents, domain_of, graphs, label, walk
 from ortconv.onnxio.type_rules import einsum_labels
-from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto, TensorProto
+from ortconv.onnxproto import AttributeProto, GraphProto, NodeProto, TensorProto
 
 HIDDEN = frozenset(
     {

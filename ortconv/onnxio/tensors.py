@@ -9,7 +9,7 @@ from ortconv.errors import FormatError, OrtconvError, UnsafeInputError, Unsuppor
 from ortconv.files import read_bytes
 from ortconv.ir.types import OptionalType, SequenceType, TensorType, ValueType
 from ortconv.onnxio.build import tensor
-from ortconv.onnxlib import TensorProto
+from ortconv.onnxproto import TensorProto
 
 
 def read_value(path: Path, type: ValueType | None) -> Any:

@@ -11,7 +11,7 @@ from ortconv.onnxio.messages import subgraphs, walk
 from ortconv.ortformat.layout import LARGEST_FILE, LARGEST_VISITS
 
 if TYPE_CHECKING:
-    from ortconv.onnxlib import GraphProto
+    from ortconv.onnxproto import GraphProto
 
 MANY = 20_000
 """Graphs with fewer nodes are not counted here."""

@@ -32,7 +32,8 @@ from ortconv.process import take_over
 
 FLOOR = """
 import sys, click, numpy
-from ortconv.onnxlib import ModelProto, infer_shapes
+from ortconv.onnxlib import infer_shapes
+from ortconv.onnxproto import ModelProto
 message = open(sys.argv[1], "rb").read()
 ModelProto.FromString(message)
 open(sys.argv[2], "wb").write(infer_shapes(message, data_prop=True))
