@@ -159,7 +159,8 @@ def _check_all(folder: Path, flags: Mapping[str, Any]) -> None:
     parse_gates(flags["fail_on"], "run")
     for name in ("inputs", "texts", "outputs", "nodes", "save", "profile", "systrace"):
         if flags[name]:
-            raise UsageError(f"--{name.removesuffix('s')} is for one model", hint="give a model, not a directory")
+            option = "input" if name == "texts" else name
+            raise UsageError(f"--{option} is for one model", hint="give a model, not a directory")
     if flags["check"] not in (None, folder):
         raise UsageError(
             "with a directory, --check is that directory", hint="the folders test_data_set_* in it are read"

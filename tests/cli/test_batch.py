@@ -299,6 +299,9 @@ def test_check_the_models_of_a_folder(capsys: pytest.CaptureFixture[str]) -> Non
     [
         (["--backend", "nmpy"], "did you mean numpy?"),
         (["--save", "x.npz"], "--save is for one model"),
+        (["--inputs", "."], "--inputs is for one model"),
+        (["--input", "x:2"], "--input is for one model"),
+        (["--nodes", "y"], "--nodes is for one model"),
         (["--check", "other"], "--check is that directory"),
         ([], "has a folder test_data_set_0 next to it"),
     ],
