@@ -19,7 +19,7 @@ from ortconv.cli.render import columns, labeled
 from ortconv.cli.usage import Commands
 from ortconv.errors import MismatchError
 from ortconv.files import size
-from ortconv.wording import counted, listed
+from ortconv.wording import command_line, counted, listed
 
 if TYPE_CHECKING:
     from ortconv.compare.benchmark import BenchmarkRow
@@ -190,7 +190,8 @@ def ndk(folder: Path, **_: Any) -> None:
 
     written = write(folder)
     lines = [f"written {path}" for path in written]
-    lines.append(f"compile with: cc program.c -I {folder}/include -L {folder} -lneuralnetworks -Wl,-rpath,{folder}")
+    link = ["-L", str(folder), "-lneuralnetworks", f"-Wl,-rpath,{folder}"]
+    lines.append(f"compile with: {command_line(['cc', 'program.c', '-I', f'{folder}/include', *link])}")
     present(lambda: {"version": 1, "files": list(map(str, written))}, lambda: printable("\n".join(lines)))
 
 
