@@ -167,6 +167,24 @@ def test_a_call_that_kills_the_child_is_left_out(calls: list[str], rest: str, co
     assert lines[len(lines) - len(output) :] == output
 
 
+EARLY = """
+import os, signal, time
+fork = os.fork
+
+def signaled():
+    os.kill(os.getpid(), signal.SIGTERM)
+    return fork()
+
+os.fork = signaled
+"""
+
+
+def test_a_signal_before_the_fork_reaches_the_child() -> None:
+    script = EARLY + SCRIPT.format(calls=[], rest="time.sleep(30)")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=20)
+    assert done.returncode == -signal.SIGTERM
+
+
 def test_a_risky_call_in_a_process_that_nobody_watches() -> None:
     with pytest.raises(ZeroDivisionError), watch.risky("a"):
         raise ZeroDivisionError
