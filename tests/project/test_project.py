@@ -17,8 +17,7 @@ from ortconv.cli import command_of, main
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import write_bytes
 from ortconv.pipeline.arguments import arguments
-from ortconv.project.project import find_project, line_of, read_project
-from ortconv.project.settings import KEYS
+from ortconv.project.project import KEYS, find_project, line_of, read_project
 
 
 def project(folder: Path, text: str) -> Path:
