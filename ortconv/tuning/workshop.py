@@ -197,10 +197,6 @@ class Workshop:
                 self.memo.put(job.key, {"error": found.message} if is_error else {"value": _plain(found)})
             yield job, found
 
-    def forget(self, key: str) -> None:
-        """Run the job of this key again at the next request."""
-        self.memo.forget(key)
-
     def _crew(self, fresh: bool) -> Crew:
         if fresh not in self._crews:
             memory = self.memory or (memory_share(1) if fresh else None)  # measurements run alone
