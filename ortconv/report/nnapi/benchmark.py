@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ortconv.compare.benchmark import BenchmarkRow
-from ortconv.compare.pairs import element_type
 from ortconv.nnapi.tracing import timing
 from ortconv.report.page import about, clean, page, text
+from ortconv.report.run import form_of
 from ortconv.report.sections import Markup, Section
 
 BAR = 9
@@ -40,16 +38,9 @@ def document(found: BenchmarkComparison) -> dict[str, Any]:
         "model": found.model,
         "compared_with": found.expected_by,
         "runs": found.repeat,
-        "inputs": {name: _described(value) for name, value in found.feeds.items()},
+        "inputs": {name: form_of(value) for name, value in found.feeds.items()},
         "rows": [{k: _finite(v) for k, v in row.to_dict().items()} for row in found.rows],
     }
-
-
-def _described(value: Any) -> dict[str, Any]:
-    if isinstance(value, list) or value is None:
-        return {"type": "sequence", "length": len(value or ())}
-    array = np.asarray(value)
-    return {"type": element_type(array), "shape": list(array.shape)}
 
 
 def _finite(value: Any) -> Any:
@@ -116,7 +107,7 @@ def _summaries(rows: Sequence[BenchmarkRow], repeat: int) -> Markup:
 
 
 def _input(name: str, value: Any) -> str:
-    about = _described(value)
+    about = form_of(value)
     return clean(f"{name} {about['type']}{about.get('shape', '')}")
 
 
