@@ -82,13 +82,11 @@ def left_out() -> list[str]:
 
 
 def note_file(file: str) -> None:
-    """Record the model in work."""
     with _lock:
         _change(_activity._replace(file=file))
 
 
 def note_stage(stage: str) -> None:
-    """Record the present stage."""
     with _lock:
         _change(_activity._replace(stage=stage))
 

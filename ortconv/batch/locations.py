@@ -69,7 +69,6 @@ def check_reach(locations: Iterable[Location], *, in_process: bool) -> None:
 
 
 def fetch(url: str, target: Path) -> None:
-    """Copy a file."""
     system, path = file_system(url)
     target.parent.mkdir(parents=True, exist_ok=True)
     system.get_file(path, str(target))
@@ -90,7 +89,6 @@ def send(source: Path, url: str) -> None:
 
 
 def write_far(url: str, text: str) -> None:
-    """Upload a text."""
     system, path = file_system(url)
     system.makedirs(posixpath.dirname(path), exist_ok=True)
     system.pipe_file(path, text.encode("utf-8", "backslashreplace"))

@@ -165,7 +165,6 @@ def _convert_single(
 
 
 def _converted(view: View, model: Path, place: Path | None, options: Options) -> Result:
-    """Convert a model in one style, and show the result."""
     from ortconv.pipeline import convert, ort_name
 
     target = place or model.parent

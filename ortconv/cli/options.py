@@ -98,7 +98,6 @@ SECONDS = Seconds(0, min_open=True)
 
 
 def option(*names: str, role: Role | None, **settings: Any) -> Decorator:
-    """An option with a role."""
     return click.option(*names, cls=RoleOption, role=role, **settings)
 
 
@@ -118,12 +117,10 @@ def written(*names: str, role: Role = Role.OUTPUT, type: click.Path = OUTPUT_FIL
 
 
 def output(help: str, *name: str, type: click.Path = OUTPUT, required: bool = False) -> Decorator:
-    """The option --output of a command."""
     return written("-o", "--output", *name, type=type, required=required, help=help)
 
 
 def jobs(help: str, role: Role | None = None) -> Decorator:
-    """The option --jobs of a command."""
     return option("--jobs", role=role, type=COUNT, help=f"{help}  [default: the cores that ortconv may use]")
 
 

@@ -95,7 +95,6 @@ class _Job(NamedTuple):
 
 
 def _convert(job: _Job, placing: Callable[[Result, Path], None] | None) -> None:
-    """Convert a file."""
     from ortconv.ortformat.writer import write
 
     output, options, result = job.output, job.options, job.result

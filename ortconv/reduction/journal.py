@@ -41,7 +41,6 @@ class KnownResults:
             append(self._path, CheckedCandidate(self._search, digest, fails))
 
     def done(self) -> None:
-        """Remove the journal."""
         if self._path is not None:
             with suppress(OSError):
                 os.unlink(self._path)

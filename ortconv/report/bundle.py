@@ -10,7 +10,6 @@ from ortconv.report.sections import Fact
 
 
 def facts(found: Bundle) -> Iterator[Fact]:
-    """The summary."""
     yield "files", ", ".join(f"{name} {size(count)}" for name, count in found.files.items())
     if found.stripped:
         yield "weights", f"{found.stripped} constants replaced"

@@ -33,7 +33,6 @@ def sections(result: Result) -> list[Section]:
 
 
 def facts(result: Result) -> Iterator[Fact]:
-    """The summary of a conversion."""
     yield from (("warning", Toned(text, text, "yellow")) for text in result.warnings)
     yield "nodes", f"{result.nodes_before} -> {result.nodes_after}   {tally(result.operators)}"
     if result.rewrites:
@@ -98,7 +97,6 @@ def _refused(result: Result) -> Iterator[Fact]:
 
 
 def proof(check: Validation | None) -> list[Fact]:
-    """The result of validation."""
     if check is None or check.skipped:
         text = "not checked" if check is None else f"not checked: {check.skipped}"
         return [("numbers", Toned(text, text, "yellow")), *(("", note) for note in (check.notes if check else ()))]

@@ -11,7 +11,6 @@ from ortconv.wording import tally
 
 
 def facts(found: Export) -> Iterator[Fact]:
-    """The summary."""
     yield "nodes", f"{found.nodes}, {size(found.bytes)}"
     if found.upgraded_from is not None:
         yield "format", f"was version {found.upgraded_from}"

@@ -17,7 +17,6 @@ WHY = {
 
 
 def facts(found: Reduction) -> Iterator[Fact]:
-    """The summary."""
     yield "nodes", f"{found.nodes_before} -> {found.nodes_after}   {tally(found.operators)}"
     yield "size", f"{size(found.bytes_before)} -> {size(found.bytes_after)}"
     known = f", {found.known} results known from an earlier run" if found.known else ""

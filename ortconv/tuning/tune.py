@@ -148,7 +148,6 @@ class Tuner:
     _source_key: str = ""
 
     def run(self) -> None:
-        """Run all stages."""
         start = self.workshop.run_alone("preparing", Job("", begin, (self.source, self.shared)), as_it_is)
         self._source_key = key(self.source, start.external, self.shared)
         self._convert()

@@ -53,7 +53,6 @@ def title(row: BenchmarkRow) -> str:
 
 
 def operations(row: BenchmarkRow) -> str:
-    """Number of operations by device."""
     if row.contender.options is not None and not row.partitions:
         return "none: NNAPI supports no node"
     return clean(", ".join(f"{name} {count}" for name, count in row.operations.items()))
@@ -178,7 +177,6 @@ def _anchor(at: float) -> str:
 
 
 def _cells(row: BenchmarkRow) -> tuple[object, ...]:
-    """A row of the table of numbers."""
     if row.error is not None:
         return title(row), "", Markup(f'<span class="error">{text(row.error)}</span>'), "", "", "", ""
     nodes = f"{row.nodes} of {row.total}, in {row.partitions}" if row.contender.options else ""
