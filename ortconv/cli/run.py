@@ -19,6 +19,7 @@ from ortconv.cli.render import columns
 from ortconv.errors import MismatchError, UsageError
 from ortconv.files import size
 from ortconv.watch import note_stage
+from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.nnapi.tracing.timing import Summary, Trace
@@ -172,7 +173,8 @@ def _check_all(folder: Path, flags: Mapping[str, Any]) -> None:
 
 
 def _checked(document: dict[str, Any]) -> str:
-    return f"{len(document['check']['expected'])} outputs as expected, {1e3 * document['median_seconds']:.2f} ms"
+    count = counted(len(document["check"]["expected"]), "output")
+    return f"{count} as expected, {1e3 * document['median_seconds']:.2f} ms"
 
 
 def _names(session: Session, outputs: str | None, expected: Iterable[str]) -> list[str]:

@@ -38,7 +38,7 @@ def facts(result: Result) -> Iterator[Fact]:
     if result.rewrites:
         yield "rewrites", tally(result.rewrites)
     if result.saved_fusions:
-        yield "saved", f"{result.saved_fusions} fusions for onnxruntime to make when it loads the model"
+        yield "saved", f"{counted(result.saved_fusions, 'fusion')} for onnxruntime to make when it loads the model"
     if result.float16 is not None:
         yield from _float16(result.float16, result.operators.get("Cast", 0))
     yield from _offloaded(result)
@@ -127,7 +127,7 @@ def gained(gain: Gain) -> list[str]:
     """The effect of --maximize-offload, in a line or two."""
     before, after = gain.before, gain.after
     if gain.rewrites:
-        what = f"{before.refused - after.refused} nodes fewer on the CPU by {tally(gain.rewrites)}"
+        what = f"{counted(before.refused - after.refused, 'node')} fewer on the CPU by {tally(gain.rewrites)}"
     else:
         what = "no rewrite adds nodes"
     counts = [f"{counted(n.partitions, 'partition')} of {n.taken} of {n.nodes} nodes" for n in (before, after)]

@@ -289,7 +289,7 @@ def test_check_the_models_of_a_folder(capsys: pytest.CaptureFixture[str]) -> Non
     onnx.save(model, "tests/relu/model.onnx")
     assert main(["run", "tests", "--check", "tests"]) == 7
     shown = capsys.readouterr()
-    assert re.fullmatch(r"tests/relu/model.onnx with test_data_set_0: 1 outputs as expected, \d+\.\d\d ms\n", shown.out)
+    assert re.fullmatch(r"tests/relu/model.onnx with test_data_set_0: 1 output as expected, \d+\.\d\d ms\n", shown.out)
     assert "numbers differ  tests/relu/model.onnx with test_data_set_1  'y' differs" in shown.err
     assert "1 of 2 checked" in shown.err
     shutil.rmtree("tests/relu/test_data_set_1")
