@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from ortconv.errors import UsageError
+from ortconv.files import temporary_folder, write_text
 from ortconv.models import is_source
 
 Location = Path | str
@@ -82,16 +84,21 @@ def send(source: Path, url: str) -> None:
         system.put_file(str(source), path)
         return
     draft = posixpath.join(posixpath.dirname(path), f".ortconv-{os.urandom(8).hex()}")
-    system.put_file(str(source), draft)
-    if system.exists(path):
-        system.rm_file(path)
-    system.mv(draft, path)
+    try:
+        system.put_file(str(source), draft)
+        if system.exists(path):
+            system.rm_file(path)
+        system.mv(draft, path)
+    except Exception:
+        with suppress(Exception):
+            system.rm_file(draft)
+        raise
 
 
 def write_far(url: str, text: str) -> None:
-    system, path = file_system(url)
-    system.makedirs(posixpath.dirname(path), exist_ok=True)
-    system.pipe_file(path, text.encode("utf-8", "backslashreplace"))
+    with temporary_folder() as folder:
+        write_text(folder / "text", text)
+        send(folder / "text", url)
 
 
 def common_folder(locations: Sequence[Location]) -> Location:

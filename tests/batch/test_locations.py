@@ -12,7 +12,7 @@ import pytest
 
 import ortconv
 from ortconv.batch import journal
-from ortconv.batch.locations import common_folder, location
+from ortconv.batch.locations import common_folder, location, write_far
 from ortconv.cli import main
 from ortconv.errors import UsageError
 from tests.batch_models import folder_of, good
@@ -109,6 +109,15 @@ def test_a_file_url_is_a_path(far: Any, tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_folder_that_is_not_there(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", url, "--output-dir", "out"]) == 2
     assert url in capsys.readouterr().err
+
+
+def test_no_file_far_away_is_half_written(far: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_far("memory://out/x.config", "text")
+    assert far.cat_file("/out/x.config") == b"text"
+    monkeypatch.setattr(type(far), "mv", lambda *given: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_far("memory://out/y.config", "text")
+    assert far.find("/out") == ["/out/x.config"]
 
 
 def test_the_folder_of_several() -> None:
