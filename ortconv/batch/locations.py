@@ -59,7 +59,7 @@ def find_urls(url: str) -> tuple[str, list[str]]:
         names = [found[len(path) :].lstrip("/") for found in system.find(path)]
     except OSError as error:
         raise UsageError(f"cannot read: {error}", file=url) from error
-    return url, [f"{url}/{name}" for name in sorted(names) if is_source(posixpath.basename(name))]
+    return url, [f"{url}/{name}" for name in sorted(names) if is_source(name)]
 
 
 def check_reach(locations: Iterable[Location], *, in_process: bool) -> None:

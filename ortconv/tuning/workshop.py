@@ -194,7 +194,7 @@ class Workshop:
 
     def _crew(self, fresh: bool) -> Crew:
         if fresh not in self._crews:
-            memory = self.memory or (memory_share(1) if fresh else None)  # measurements run alone
+            memory = memory_share(1) if fresh and self.memory is None else self.memory  # measurements run alone
             resources = ExitStack()
             crew = crew_of(None, self.jobs, self.timeout, memory, isolated=True, fresh=fresh)
             self._crews[fresh] = resources.enter_context(crew), resources

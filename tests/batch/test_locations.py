@@ -15,6 +15,7 @@ from ortconv.batch import journal
 from ortconv.batch.locations import common_folder, location, write_far
 from ortconv.cli import main
 from ortconv.errors import UsageError
+from ortconv.models import is_source
 from tests.batch_models import folder_of, good
 
 fsspec = pytest.importorskip("fsspec", reason="needs fsspec: pip install 'ortconv[dask]'")
@@ -121,6 +122,10 @@ def test_no_file_far_away_is_half_written(far: Any, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_folder_of_several() -> None:
+    assert [is_source(path) for path in ("a/x.onnx", ".a/x.onnx", "a/.x.onnx", "a/x.optimized.onnx")] == [
+        True,
+        *[False] * 3,
+    ]
     assert common_folder(["s3://b/a/x.onnx", "s3://b/a/c/y.onnx"]) == "s3://b/a"
     assert common_folder([Path("a/x"), Path("a/b/y")]) == Path("a")
     with pytest.raises(UsageError, match="no folder in common"):

@@ -72,6 +72,17 @@ def test_a_folder_named_like_a_model_is_no_model(capsys: pytest.CaptureFixture[s
     assert main(["ops", "from", str(file.rename("out/without_suffix")), "-o", "out/one.config"]) == 0
 
 
+def test_hidden_files_and_folders_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    folder_of(Path("in"), 1, [])
+    (model,) = Path("in").glob("*.onnx")
+    for hidden in (".x.onnx", ".venv/site-packages/x.onnx", "a/.cache/x.onnx", "a/x.optimized.onnx"):
+        Path("in", hidden).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(model, Path("in", hidden))
+    assert main(["convert", "in", "-o", ".out", "--no-validate"]) == 0
+    assert "1 of 1 converted" in capsys.readouterr().err
+    assert main(["verify", ".out", "-q"]) == 0
+
+
 def test_quiet(models: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CONVERT, "-q"]) == 7
     shown = capsys.readouterr()
