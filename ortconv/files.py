@@ -185,7 +185,6 @@ def write_text(target: Path, text: str) -> None:
 
 
 def write_bytes(target: Path, data: bytes) -> None:
-    """Write a file."""
     with replacing(target) as draft, created(draft) as file:
         file.write(data)
 

@@ -246,7 +246,6 @@ def _relation(metric: Metric, sign: str, limit: str) -> tuple[Relation, str]:
 
 
 def _metric(name: str, verb: str) -> Metric:
-    """The metric of a verb by its name."""
     known = metrics_of(verb)
     if name in known:
         return METRICS[name]

@@ -112,12 +112,20 @@ def find_models(path: Path) -> list[Path]:
     return [file for file in files_below(path, (".onnx",)) if is_source(file.name)] if path.is_dir() else [path]
 
 
-def is_source(name: str) -> bool:
-    """Whether a file in a folder is a model to convert: an .onnx file that is not hidden and that no conversion wrote."""
-    return name.lower().endswith(".onnx") and not name.startswith(".") and not name.lower().endswith(".optimized.onnx")
+def is_source(path: str) -> bool:
+    """Whether a file, by its path below a folder, is a model to convert: an .onnx file that is not hidden and that no conversion
+    wrote.
+    """
+    name = path.lower()
+    return name.endswith(".onnx") and not name.endswith(".optimized.onnx") and not _is_hidden(path)
+
+
+def _is_hidden(path: str) -> bool:
+    """Whether the name of a file or of a folder above it begins with a dot, such as .venv."""
+    return path.startswith(".") or "/." in path
 
 
 def files_below(folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    """The files below a directory whose names end so, sorted, without hidden ones."""
-    named = (p for p in folder.rglob("*") if p.name.lower().endswith(tuple(suffixes)) and not p.name.startswith("."))
-    return sorted(path for path in named if not path.is_dir())
+    """The files below a directory whose names end so, sorted, without hidden ones and those in hidden folders."""
+    named = (path for path in folder.rglob("*") if path.name.lower().endswith(tuple(suffixes)))
+    return sorted(p for p in named if not _is_hidden(p.relative_to(folder).as_posix()) and not p.is_dir())

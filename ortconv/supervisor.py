@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ortconv.errors import OrtconvError
     from ortconv.watch import Activity
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _NOTES = 1 << 16
 
 _INTERRUPTED = 130
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _RETURNED = _NOTES - 1
 """The byte of the notes that is set when the function has returned. Native code may end the child with any exit code."""
@@ -63,8 +64,9 @@ def _result(run: Callable[[], int], notes: mmap.mmap, fatal: Mapping[str, str]) 
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL if len(interrupts) > 1 else number)
 
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until there is a child to pass them on to
     before = {}
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _PASSED_ON:
         if signal.getsignal(number) is not signal.SIG_IGN:
             before[number] = signal.signal(number, forward)
     parent = os.getpid()
@@ -72,21 +74,27 @@ def _result(run: Callable[[], int], notes: mmap.mmap, fatal: Mapping[str, str]) 
     if child == 0:
         for number in before:
             signal.signal(number, _interrupt if number == signal.SIGINT else signal.SIG_DFL)
-        _run_child(run, parent, notes, fatal)
+        _run_child(run, parent, notes, fatal, mask)
     children.append(child)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     _, status = os.waitpid(child, 0)
     for number, handler in before.items():
         signal.signal(number, handler)
     return _INTERRUPTED if interrupts else os.waitstatus_to_exitcode(status)
 
 
-def _run_child(run: Callable[[], int], parent: int, notes: mmap.mmap, fatal: Mapping[str, str]) -> NoReturn:
+def _run_child(
+    run: Callable[[], int], parent: int, notes: mmap.mmap, fatal: Mapping[str, str], mask: Iterable[int]
+) -> NoReturn:
     from ortconv import process, watch
 
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         watch.die_with(parent)
         watch.begin(partial(_write, notes), fatal)
         code = run()
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
     except BaseException:
         import traceback
 

@@ -7,6 +7,7 @@ before (`risky`). After a death in such a call the watcher starts the work again
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -82,13 +83,11 @@ def left_out() -> list[str]:
 
 
 def note_file(file: str) -> None:
-    """Record the model in work."""
     with _lock:
         _change(_activity._replace(file=file))
 
 
 def note_stage(stage: str) -> None:
-    """Record the present stage."""
     with _lock:
         _change(_activity._replace(stage=stage))
 
@@ -138,12 +137,12 @@ def limited(limits: ProcessLimits) -> Iterator[None]:
         resets.append(_limit_bytes(limits.bytes))
     try:
         yield
-    except MemoryError as error:
-        if limits.bytes is None:
+    except (MemoryError, OSError, ImportError) as error:
+        if limits.bytes is None or not _lacks_memory(str(error), error):
             raise
         raise _out_of_memory(_activity) from error
     except OrtconvError as error:
-        if limits.bytes is None or not _lacks_memory(error):
+        if limits.bytes is None or not _lacks_memory(error.message, error.__cause__):
             raise
         raise _out_of_memory(_activity, f": {error.message}").at(file=error.file, node=error.node) from error
     finally:
@@ -151,10 +150,11 @@ def limited(limits: ProcessLimits) -> Iterator[None]:
             reset()
 
 
-def _lacks_memory(error: OrtconvError) -> bool:
-    """Whether an allocation failed: in Python, in the C++ of a backend, or that of a thread's stack."""
-    texts = ("std::bad_alloc", "can't start new thread")
-    return isinstance(error.__cause__, MemoryError) or any(text in error.message for text in texts)
+def _lacks_memory(message: str, cause: BaseException | None) -> bool:
+    """Whether an allocation failed: in Python, in C++, that of a thread's stack, or that of a library."""
+    texts = ("std::bad_alloc", "MemoryError", "can't start new thread", "failed to map segment")
+    is_known = isinstance(cause, MemoryError) or getattr(cause, "errno", None) == errno.ENOMEM
+    return is_known or any(text in message for text in texts)
 
 
 def _limit_seconds(seconds: float) -> Callable[[], object]:

@@ -21,7 +21,6 @@ def escaped(text: str, kept: str = "") -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """A short time."""
     return f"{seconds * 1e3:.3g} ms"
 
 

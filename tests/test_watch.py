@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ortconv import watch
-from ortconv.errors import BackendError, CrashError, LimitError, OrtconvError
+from ortconv.errors import BackendError, CrashError, GraphError, LimitError, OrtconvError
 from ortconv.watch import Activity, Death, ProcessLimits
 from tests.batch_models import write
 
@@ -71,6 +72,31 @@ def test_a_backend_without_memory_is_at_the_limit() -> None:
         pytest.raises(LimitError, match=r"more memory needed than 512 GiB.*: backend .*bad_alloc"),
         watch.limited(limits),
     ):
+        raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), "numpy"),
+        ImportError("libopenblas.so: failed to map segment from shared object"),
+        GraphError("shape inference: MemoryError"),
+    ],
+)
+def test_what_lacks_memory_is_at_the_limit(error: Exception) -> None:
+    with pytest.raises(type(error)), watch.limited(ProcessLimits()):
+        raise error
+    with (
+        pytest.raises(LimitError, match="more memory needed than 512 GiB"),
+        watch.limited(ProcessLimits(None, 512 << 30)),
+    ):
+        raise error
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOENT, "no file"), ImportError("no module")])
+def test_other_errors_pass_a_limit(error: Exception) -> None:
+    with pytest.raises(type(error)), watch.limited(ProcessLimits(None, 512 << 30)):
         raise error
 
 
@@ -165,6 +191,24 @@ def test_a_call_that_kills_the_child_is_left_out(calls: list[str], rest: str, co
     assert done.returncode == code
     lines = done.stdout.splitlines()
     assert lines[len(lines) - len(output) :] == output
+
+
+EARLY = """
+import os, signal, time
+fork = os.fork
+
+def signaled():
+    os.kill(os.getpid(), signal.SIGTERM)
+    return fork()
+
+os.fork = signaled
+"""
+
+
+def test_a_signal_before_the_fork_reaches_the_child() -> None:
+    script = EARLY + SCRIPT.format(calls=[], rest="time.sleep(30)")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=20)
+    assert done.returncode == -signal.SIGTERM
 
 
 def test_a_risky_call_in_a_process_that_nobody_watches() -> None:

@@ -76,7 +76,7 @@ def crew_of(
     if not isolated:
         yield Crew(InlineExecutor(), 1, is_local=True)
         return
-    pool = LocalPool(jobs, ProcessLimits(timeout, memory or memory_share(jobs)), warm, fresh=fresh)
+    pool = LocalPool(jobs, ProcessLimits(timeout, memory_share(jobs) if memory is None else memory), warm, fresh=fresh)
     try:
         yield Crew(pool, jobs, is_local=True)
     finally:

@@ -81,8 +81,7 @@ class BatchJournal:
                 file=folder,
                 hint="wait until it has ended, or write to another folder",
             )
-        if not _ends_with_line(self._descriptor):
-            os.write(self._descriptor, b"\n")
+        _complete_last_line(self._descriptor)
 
     def records(self) -> dict[str, FinishedModel]:
         """The last record of each output."""
@@ -100,8 +99,12 @@ class BatchJournal:
 
 def append(path: Path, record: JournalLine) -> None:
     """Append a line. Lines of several processes do not mix. UsageError if it cannot be written."""
-    descriptor = _opened(path)
     try:
+        descriptor = _opened(path)
+    except OSError as error:
+        raise UsageError(f"cannot write: {error.strerror}", file=path) from error
+    try:
+        _complete_last_line(descriptor)
         _write(descriptor, record, path)
     finally:
         os.close(descriptor)
@@ -114,11 +117,12 @@ def _opened(path: Path) -> int:
     return os.open(path, flags, 0o666)
 
 
-def _ends_with_line(descriptor: int) -> bool:
-    """Whether the last line of a file is complete."""
+def _complete_last_line(descriptor: int) -> None:
+    """Add the line break that the last line lacks if its process was killed."""
     size = os.fstat(descriptor).st_size
     os.lseek(descriptor, max(size - 1, 0), os.SEEK_SET)  # Windows has no os.pread
-    return os.read(descriptor, 1) in (b"", b"\n")
+    if os.read(descriptor, 1) not in (b"", b"\n"):
+        os.write(descriptor, b"\n")
 
 
 def _write(descriptor: int, record: JournalLine, path: Path) -> None:

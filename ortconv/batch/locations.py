@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from ortconv.errors import UsageError
+from ortconv.files import temporary_folder, write_text
 from ortconv.models import is_source
 
 Location = Path | str
@@ -57,7 +59,7 @@ def find_urls(url: str) -> tuple[str, list[str]]:
         names = [found[len(path) :].lstrip("/") for found in system.find(path)]
     except OSError as error:
         raise UsageError(f"cannot read: {error}", file=url) from error
-    return url, [f"{url}/{name}" for name in sorted(names) if is_source(posixpath.basename(name))]
+    return url, [f"{url}/{name}" for name in sorted(names) if is_source(name)]
 
 
 def check_reach(locations: Iterable[Location], *, in_process: bool) -> None:
@@ -69,7 +71,6 @@ def check_reach(locations: Iterable[Location], *, in_process: bool) -> None:
 
 
 def fetch(url: str, target: Path) -> None:
-    """Copy a file."""
     system, path = file_system(url)
     target.parent.mkdir(parents=True, exist_ok=True)
     system.get_file(path, str(target))
@@ -83,17 +84,21 @@ def send(source: Path, url: str) -> None:
         system.put_file(str(source), path)
         return
     draft = posixpath.join(posixpath.dirname(path), f".ortconv-{os.urandom(8).hex()}")
-    system.put_file(str(source), draft)
-    if system.exists(path):
-        system.rm_file(path)
-    system.mv(draft, path)
+    try:
+        system.put_file(str(source), draft)
+        if system.exists(path):
+            system.rm_file(path)
+        system.mv(draft, path)
+    except Exception:
+        with suppress(Exception):
+            system.rm_file(draft)
+        raise
 
 
 def write_far(url: str, text: str) -> None:
-    """Upload a text."""
-    system, path = file_system(url)
-    system.makedirs(posixpath.dirname(path), exist_ok=True)
-    system.pipe_file(path, text.encode("utf-8", "backslashreplace"))
+    with temporary_folder() as folder:
+        write_text(folder / "text", text)
+        send(folder / "text", url)
 
 
 def common_folder(locations: Sequence[Location]) -> Location:

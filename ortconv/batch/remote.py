@@ -81,10 +81,8 @@ class FarJournal:
         """Does nothing: no file is open."""
 
     def records(self) -> dict[str, FinishedModel]:
-        """The last record of each output."""
         return last_records(self._system.cat_file(self._path).splitlines()) if self._system.exists(self._path) else {}
 
     def append(self, record: FinishedModel) -> None:
-        """Add a line."""
         with self._system.open(self._path, "ab") as file:
             file.write(record.line())

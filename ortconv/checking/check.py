@@ -89,7 +89,7 @@ class Check(Document):
             raise GateError(
                 f"{self.verdict}: {'; '.join(one.message for one in self.failed)}",
                 file=self.model,
-                hint=f"if this is meant, accept it: ortconv check {self.model} --baseline {self.baseline} --update",
+                hint="if this is meant, accept it: --update",
             )
 
 
@@ -152,8 +152,7 @@ def check(
             _judge(found, values, conditions)
         found.metrics = _rows(values)
     elif not update:
-        hint = f"write one of the present model: ortconv check {model} --baseline {baseline} --update"
-        raise UsageError("there is no baseline yet", file=baseline, hint=hint)
+        raise UsageError("there is no baseline yet", file=baseline, hint="write one of the present model: --update")
     if update:
         write_baseline(baseline, model, external, now, old)
         found.updated = True

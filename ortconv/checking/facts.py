@@ -15,7 +15,6 @@ from ortconv.partition import Target
 from ortconv.partition.refusals import refusals
 from ortconv.pipeline.analysis import analyze
 from ortconv.pipeline.config import require
-from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import constant_bytes, operator_counts
 from ortconv.wording import listed
 
@@ -74,7 +73,7 @@ def facts_of(path: Path, target: Target) -> tuple[Facts, tuple[str, ...]]:
 def _required(model: Model) -> list[str]:
     """The lines of the operator config. Saved fusions of the model are applied first, in place."""
     required = RequiredOperators(types=True)
-    require(required, model, Options(optimization_style="Runtime" if model.saved else "Fixed"))
+    require(required, model)
     return [line for line in required.text().splitlines() if not line.startswith("#")]
 
 

@@ -54,7 +54,10 @@ def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, 
         found,
         found.chosen(models, flags["targets"]),
         jobs=flags["jobs"] or usable_cores(),
-        **{name: flags[name] for name in ("timeout", "memory", "force", "update")},
+        timeout=flags["worker_timeout"],
+        memory=flags["worker_memory"],
+        force=flags["force"],
+        update=flags["update"],
     )
     view = BatchView("built", building.total, as_json=False, quiet=quiet or as_json)
     with closing(building), view.shown(building.busy):

@@ -82,7 +82,8 @@ def _again(subjects: Sequence[Subject], models: Sequence[str]) -> list[list[str]
     files = dict.fromkeys((file for file in others if file.suffix.lower() == ".ort"), "{}.ort") | {first: "{}"}
     if any(file not in files for file in others) or len(files) > (2 if first.suffix.lower() == ".onnx" else 1):
         return []
-    named = [text.replace(str(file), files[file], 1) for text, file in zip(models, (first, *others), strict=True)]
+    on = ["" if Path(text).exists() else f"@{text.rpartition('@')[2]}" for text in models]
+    named = [f"{files[file]}{backends}" for file, backends in zip((first, *others), on, strict=True)]
     comparison = ["compare", *named, *options_given()]
     conversion = ["convert", "{}", "-o", "{}.ort", "--no-validate", "--quiet"]
     return [conversion, comparison] if len(files) > 1 else [comparison]

@@ -165,7 +165,6 @@ def _convert_single(
 
 
 def _converted(view: View, model: Path, place: Path | None, options: Options) -> Result:
-    """Convert a model in one style, and show the result."""
     from ortconv.pipeline import convert, ort_name
 
     target = place or model.parent
@@ -252,6 +251,8 @@ def _place(
     if output.suffix.lower() == ".onnx":
         hint = f"name it {output.stem}.ort, or give a directory"
         raise UsageError(f"-o {output}: convert writes .ort files, not .onnx", hint=hint)
+    if isinstance(model, Path) and model.is_dir() and output.suffix.lower() == ".ort":
+        raise UsageError(f"-o {output}: one .ort file cannot hold a directory of models", hint="give -o a directory")
     if isinstance(model, Path) and _is_file(model, output) and len(styles) > 1:
         raise UsageError("one .ort file cannot hold two styles", hint="give -o a directory")
     return place

@@ -19,4 +19,5 @@ def command(folder: Path, gates: bool, quiet: bool) -> None:
 
     path = init(folder, gates=gates)
     if not quiet:
-        click.echo(f"{path} is written. Next: ortconv build --update, and commit the baselines.")
+        then = "ortconv build --update, and commit the baselines" if gates else "ortconv build"
+        click.echo(f"{path} is written. Next: {then}.")

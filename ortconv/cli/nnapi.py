@@ -19,7 +19,7 @@ from ortconv.cli.render import columns, labeled
 from ortconv.cli.usage import Commands
 from ortconv.errors import MismatchError
 from ortconv.files import size
-from ortconv.wording import counted, listed
+from ortconv.wording import command_line, counted, listed
 
 if TYPE_CHECKING:
     from ortconv.compare.benchmark import BenchmarkRow
@@ -121,7 +121,8 @@ def benchmark(model: Path, **flags: Any) -> None:
 
 def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
     from ortconv.backends.nnapi.backend import flags_of
-    from ortconv.compare.benchmark import benchmark, contenders, expectation
+    from ortconv.compare.benchmark import benchmark, contenders
+    from ortconv.inputs.candidates import run_on_first
     from ortconv.report.nnapi.benchmark import BenchmarkComparison
 
     load_devices(flags["profiles"])  # raises an error if one is invalid
@@ -129,7 +130,7 @@ def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
     variants = {text: flags_of(text) for text in flags["variants"]}
     entrants = contenders(flags["backends"], flags["profiles"] or DEFAULT_DEVICES, variants, **settings)
     wanted = given.read_inputs(ready.graph, flags["inputs"], flags["texts"])
-    expected_by, feeds, expected = expectation(ready, flags["backends"], wanted.arrays, wanted.draws, flags["seed"])
+    expected_by, feeds, expected = run_on_first(ready, flags["backends"], wanted.arrays, wanted.draws, flags["seed"])
     rows = benchmark(ready, entrants, feeds, expected, flags["repeat"], flags["timing"])
     return BenchmarkComparison(str(model), expected_by, feeds, flags["repeat"], rows)
 
@@ -190,7 +191,8 @@ def ndk(folder: Path, **_: Any) -> None:
 
     written = write(folder)
     lines = [f"written {path}" for path in written]
-    lines.append(f"compile with: cc program.c -I {folder}/include -L {folder} -lneuralnetworks -Wl,-rpath,{folder}")
+    link = ["-L", str(folder), "-lneuralnetworks", f"-Wl,-rpath,{folder}"]
+    lines.append(f"compile with: {command_line(['cc', 'program.c', '-I', f'{folder}/include', *link])}")
     present(lambda: {"version": 1, "files": list(map(str, written))}, lambda: printable("\n".join(lines)))
 
 

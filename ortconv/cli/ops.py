@@ -118,10 +118,11 @@ def _grouped(words: list[str]) -> list[list[str]]:
 
 
 def _needed(models: tuple[Path, ...], *, types: bool) -> RequiredOperators:
+    from ortconv.models import is_ort
     from ortconv.pipeline import required_by
 
     for path in models:
-        if path.suffix.lower() != ".ort":
+        if not is_ort(path):
             raise UsageError("not an .ort file", file=path, hint="convert it first: ortconv convert")
     return required_by(models, types=types)
 

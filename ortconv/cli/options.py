@@ -98,7 +98,6 @@ SECONDS = Seconds(0, min_open=True)
 
 
 def option(*names: str, role: Role | None, **settings: Any) -> Decorator:
-    """An option with a role."""
     return click.option(*names, cls=RoleOption, role=role, **settings)
 
 
@@ -118,12 +117,10 @@ def written(*names: str, role: Role = Role.OUTPUT, type: click.Path = OUTPUT_FIL
 
 
 def output(help: str, *name: str, type: click.Path = OUTPUT, required: bool = False) -> Decorator:
-    """The option --output of a command."""
     return written("-o", "--output", *name, type=type, required=required, help=help)
 
 
 def jobs(help: str, role: Role | None = None) -> Decorator:
-    """The option --jobs of a command."""
     return option("--jobs", role=role, type=COUNT, help=f"{help}  [default: the cores that ortconv may use]")
 
 
@@ -255,8 +252,12 @@ ANALYSIS_LEVEL = click.option(
 )
 
 
-def _limits(time: str, memory: str) -> tuple[Decorator, ...]:
-    return (click.option("--timeout", type=SECONDS, help=time), click.option("--memory", type=SIZE, help=memory))
+def _limits(time: str, memory: str, prefix: str = "") -> tuple[Decorator, ...]:
+    """The options of limits; a command with parameters of these names, without a prefix, is held to them."""
+    return (
+        click.option("--timeout", f"{prefix}timeout", type=SECONDS, help=time),
+        click.option("--memory", f"{prefix}memory", type=SIZE, help=memory),
+    )
 
 
 _WORKER = "by default nine tenths of the machine's memory divided by the jobs"
@@ -271,7 +272,9 @@ LIMITS_OF_MODELS = _limits(
 """Limits of a verb that works on one model or a directory of models."""
 
 LIMITS_OF_BUILDS = _limits(
-    "Time limit for each model.  [default: an hour]", f"Memory limit for each worker, such as 4GiB, {_WORKER}."
+    "Time limit for each model.  [default: an hour]",
+    f"Memory limit for each worker, such as 4GiB, {_WORKER}.",
+    prefix="worker_",
 )
 
 CHECK_MEMORY = click.option(

@@ -137,7 +137,9 @@ def _analyzer(model: Path, flags: Mapping[str, Any]) -> Callable[[str | None], A
 
 
 def _levels(model: Path, analysis_at: Callable[[str | None], Analysis]) -> list[Analysis]:
-    if model.suffix.lower() == ".ort":
+    from ortconv.models import is_ort
+
+    if is_ort(model):
         raise UsageError(
             "an .ort model has one level only",
             file=model,

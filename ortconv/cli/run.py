@@ -19,6 +19,7 @@ from ortconv.cli.render import columns
 from ortconv.errors import MismatchError, UsageError
 from ortconv.files import size
 from ortconv.watch import note_stage
+from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.nnapi.tracing.timing import Summary, Trace
@@ -159,7 +160,8 @@ def _check_all(folder: Path, flags: Mapping[str, Any]) -> None:
     parse_gates(flags["fail_on"], "run")
     for name in ("inputs", "texts", "outputs", "nodes", "save", "profile", "systrace"):
         if flags[name]:
-            raise UsageError(f"--{name.removesuffix('s')} is for one model", hint="give a model, not a directory")
+            option = "input" if name == "texts" else name
+            raise UsageError(f"--{option} is for one model", hint="give a model, not a directory")
     if flags["check"] not in (None, folder):
         raise UsageError(
             "with a directory, --check is that directory", hint="the folders test_data_set_* in it are read"
@@ -171,7 +173,8 @@ def _check_all(folder: Path, flags: Mapping[str, Any]) -> None:
 
 
 def _checked(document: dict[str, Any]) -> str:
-    return f"{len(document['check']['expected'])} outputs as expected, {1e3 * document['median_seconds']:.2f} ms"
+    count = counted(len(document["check"]["expected"]), "output")
+    return f"{count} as expected, {1e3 * document['median_seconds']:.2f} ms"
 
 
 def _names(session: Session, outputs: str | None, expected: Iterable[str]) -> list[str]:

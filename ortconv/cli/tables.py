@@ -37,7 +37,6 @@ def _text(section: Section) -> str:
 
 
 def markdown_of(section: Section) -> str:
-    """A section as Markdown."""
     parts = [f"### {_escaped(section.title)}", ""]
     parts += [f"- {_escaped(line)}" for line in section.lines]
     if section.rows:

@@ -15,9 +15,8 @@ from ortconv.backends.nnapi.backend import NnapiOptions, RecordingBackend
 from ortconv.choices import REFERENCE_DEVICE
 from ortconv.compare.gap import Gap, strict_gap
 from ortconv.compare.simulation import TimedPartitions
-from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
-from ortconv.inputs.candidates import first_run
-from ortconv.inputs.feeds import Draw, Feeds
+from ortconv.errors import OrtconvError
+from ortconv.inputs.feeds import Feeds
 from ortconv.ir.model import Model
 from ortconv.nnapi.tracing import timing
 from ortconv.runtime.session import Session
@@ -178,19 +177,3 @@ def benchmark(
     for runner in runners if trace else ():
         runner.attempt(partial(runner.trace, feeds, repeat))
     return [runner.row for runner in runners]
-
-
-def expectation(
-    model: Model, backends: Sequence[str], arrays: Mapping[str, Any], draws: Mapping[str, Draw], seed: int = 0
-) -> tuple[str, Feeds, list[Any]]:
-    """The first backend that runs the model, its inputs, and its outputs. Missing inputs are generated.
-
-    Raises the error of the first backend if none runs the model.
-    """
-    failure: OrtconvError | None = None
-    for name in backends:
-        try:
-            return name, *first_run(Session(model, [name]), None, arrays, draws, seed)
-        except (BackendError, UnsupportedError) as error:
-            failure = failure or error
-    raise failure or UsageError("there is no backend to compare with")

@@ -20,6 +20,7 @@ from ortconv.ir.schema import default_attributes
 from ortconv.ir.tensor import SparseTensor, Tensor, dense
 from ortconv.ir.text import attribute_text, tensor_text
 from ortconv.ir.types import Dim, TensorType, ValueType
+from ortconv.wording import counted
 
 Kind = Literal[
     "node added", "node removed", "operator", "attribute", "rewired", "provider", "constant", "type",
@@ -236,7 +237,7 @@ class GraphChanges:
         a, b = dict(subgraphs(ours)), dict(subgraphs(theirs))
         for name in sorted({*a, *b}):
             if name not in a or name not in b:
-                before, after = (ABSENT if name not in one else f"{len(one[name])} nodes" for one in (a, b))
+                before, after = (ABSENT if name not in one else counted(len(one[name]), "node") for one in (a, b))
                 yield self._change("attribute", ours.label, before, after, name)
                 continue
             known = self.alignment.known_inside(a[name], b[name])
@@ -302,7 +303,7 @@ def _content(value: Attribute | None) -> Hashable:
 def _shown(value: Attribute | None) -> str:
     if value is None:
         return ABSENT
-    return f"{len(value)} nodes" if isinstance(value, Graph) else attribute_text(value)
+    return counted(len(value), "node") if isinstance(value, Graph) else attribute_text(value)
 
 
 def _name(value: Value | None) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from ortconv.errors import BackendError, UnsupportedError
+from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.inputs.budget import Budget, Clock
 from ortconv.inputs.feeds import Choice, Draw, Feeds, fitting, free_problem, make, sizes_to_try
 from ortconv.inputs.problem import Problem
 from ortconv.ir.graph import Graph
+from ortconv.ir.model import Model
 from ortconv.runtime.session import Session
 
 DRAWS = 4
@@ -51,6 +53,27 @@ def accepted(
             failure = failure or error
     assert failure is not None
     raise failure
+
+
+def run_on_first(
+    model: Model,
+    backends: Sequence[str],
+    arrays: Mapping[str, Any] | None = None,
+    draws: Mapping[str, Draw] | None = None,
+    seed: int = 0,
+    custom_op_library: Path | None = None,
+) -> tuple[str, Feeds, list[Any]]:
+    """The first backend that runs a model, with feeds and outputs as of `first_run`. Raises the error of the first backend if none
+    runs it.
+    """
+    failure: OrtconvError | None = None
+    for name in backends:
+        try:
+            session = Session(model, [name], custom_op_library=custom_op_library)
+            return name, *first_run(session, None, arrays, draws, seed)
+        except (BackendError, UnsupportedError) as error:
+            failure = failure or error
+    raise failure or UsageError("there is no backend to run the model")
 
 
 def candidates(

@@ -37,10 +37,7 @@ class Note:
 
 def bytes_of(value: Value) -> int:
     """The bytes of a constant as stored."""
-    const = value.const
-    if isinstance(const, SparseTensor):
-        return const.values.nbytes + const.indices.nbytes
-    return 0 if const is None else const.nbytes
+    return 0 if value.const is None else value.const.nbytes
 
 
 def elements_of(value: Value) -> int:

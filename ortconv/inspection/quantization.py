@@ -62,7 +62,6 @@ class ModelQuantization:
 
 
 def quantization(graph: Graph) -> ModelQuantization:
-    """The quantization of a graph, including its subgraphs."""
     nodes = list(graph.walk())
     form = _form(nodes)
     computing = [] if form == "none" else list(filter(_computes, nodes))

@@ -149,6 +149,11 @@ class SparseTensor:
             return f"an index lies outside {list(sizes)}"
         return ""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements that are stored, and of their indices."""
+        return self.values.nbytes + self.indices.nbytes
+
     def dense(self) -> Tensor:
         """The same constant as a dense tensor."""
         out = np.zeros(math.prod(self.shape), dtype=self.values.dtype.numpy)

@@ -13,7 +13,7 @@ from ortconv.executor.guard import guarded
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.ir.nesting import with_owners
-from ortconv.models import load
+from ortconv.models import is_ort, load
 from ortconv.partition import Partitioning, Target, partition
 from ortconv.partition.advice import Merge, advise
 from ortconv.partition.cost import Estimate, estimate
@@ -101,12 +101,14 @@ def analyze(
 
 def _checked_level(source: Path, level: str | None, maximize: bool) -> str:
     """The level, or the one that a source has by default. Raises UsageError if the source or `maximize` excludes it."""
-    known = ANALYSIS_LEVELS[:1] if source.suffix.lower() == ".ort" else ANALYSIS_LEVELS
-    level = level or ("basic" if "basic" in known else known[0])
-    if level not in known and level in ANALYSIS_LEVELS:
-        raise UsageError("an .ort file is analyzed as it is", file=source, hint=f"leave out level {level}")
-    if level not in known:
-        raise UsageError(f"level {level} is not one of {', '.join(known)}", file=source)
+    if level not in (None, *ANALYSIS_LEVELS):
+        raise UsageError(f"level {level} is not one of {', '.join(ANALYSIS_LEVELS)}", file=source)
+    if is_ort(source):
+        if maximize or level not in (None, "disable"):
+            hint = "give the .onnx model that it was made from" if maximize else f"leave out level {level}"
+            raise UsageError("an .ort file is analyzed as it is", file=source, hint=hint)
+        return "disable"
+    level = level or "basic"
     if maximize and level not in REWRITABLE_LEVELS:
         raise UsageError(
             f"level {level} cannot be rewritten for a target", hint=f"choose {' or '.join(REWRITABLE_LEVELS)}"

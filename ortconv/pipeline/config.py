@@ -57,19 +57,22 @@ def required_by(ort_files: Sequence[Path], *, types: bool, options: Options | No
 
     required = RequiredOperators(types=types)
     for path in ort_files:
-        model = load(path)
-        require(required, model, options or Options(optimization_style="Runtime" if model.saved else "Fixed"))
+        require(required, load(path), options)
     required.labels = list(map(str, ort_files))
     return required
 
 
-def require(required: RequiredOperators, model: Model, options: Options, expected: Reference | None = None) -> None:
+def require(
+    required: RequiredOperators, model: Model, options: Options | None = None, expected: Reference | None = None
+) -> None:
     """Add the operators that a model needs, in Runtime style also after onnxruntime has applied the saved fusions.
 
+    Without `options`, the model has the style that its fusions show.
     In Runtime style, the model is left with the fusions applied. Raises MismatchError if its outputs then differ from those
     expected.
     """
     required.add(model)
+    options = options or Options(optimization_style="Runtime" if model.saved else "Fixed")
     if options.optimization_style == "Fixed":
         return
     from ortconv.optimizer.runtime_style import replay

@@ -14,7 +14,7 @@ from ortconv.files import renamed, replacing, write_bytes, write_text
 from ortconv.gates import check_gates, parse_gates
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
-from ortconv.models import ModelSource, as_file, load
+from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.levels import inexact
 from ortconv.optimizer.recipe import Recipe
@@ -95,7 +95,6 @@ class _Job(NamedTuple):
 
 
 def _convert(job: _Job, placing: Callable[[Result, Path], None] | None) -> None:
-    """Convert a file."""
     from ortconv.ortformat.writer import write
 
     output, options, result = job.output, job.options, job.result
@@ -122,7 +121,7 @@ def _convert(job: _Job, placing: Callable[[Result, Path], None] | None) -> None:
 
 
 def _check_paths(source: Path, output: Path) -> None:
-    if source.suffix.lower() == ".ort":
+    if is_ort(source):
         hint = "convert the .onnx model that it was made from; ortconv export makes one of an .ort file"
         raise UsageError("convert reads .onnx models, and this is an .ort file", hint=hint)
     if output.exists() and output.samefile(source):

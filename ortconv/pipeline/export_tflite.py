@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from ortconv.backends.nnapi.backend import NnapiOptions
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.files import created, renamed, replacing
 from ortconv.gates import check_gates, parse_gates
-from ortconv.inputs.feeds import Outputs
 from ortconv.ir.graph import Graph, Node
 from ortconv.models import ModelSource, as_file, load
 from ortconv.partition import Target
@@ -24,7 +24,6 @@ from ortconv.pipeline.analysis import analyze
 from ortconv.pipeline.options import Options
 from ortconv.public import public
 from ortconv.runtime.backend import Claim, Program, Region
-from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
 from ortconv.validation.reference import Reference
 from ortconv.validation.validate import EngineResult, Validation, remarks
@@ -228,20 +227,13 @@ def _not_comparable(expected: Reference, backend: Exporter) -> str | None:
 
 
 def _compared(expected: Reference, session: Session) -> Validation:
-    found = expected.judge("numpy", _outputs(expected, session), "on LiteRT: ", HINT, excused=False)
+    results = expected.results_of(partial(session.run, None))
+    found = expected.judge("numpy", results, "on LiteRT: ", HINT, excused=False)
     engine = EngineResult("litert", version(), loads=True, max_abs=found.largest, scaled=found.scaled)
     what = tuple(trial.what for trial in expected.trials)
     return Validation(
         "litert", found.largest, found.scaled, expected.limit, engines=(engine,), inputs=what, notes=remarks(expected)
     )
-
-
-def _outputs(expected: Reference, session: Session) -> list[Outputs | None]:
-    results: list[Outputs | None] = []
-    for trial in expected.trials:
-        with within(expected.clock.left):
-            results.append(session.run(None, trial.feeds))
-    return results
 
 
 # ------------------------------------------------------------------ files

@@ -80,7 +80,6 @@ def option(default: Any, kind: Kind | None = None, **facts: Any) -> Any:
 
 
 def described(one: Field[Any]) -> Option:
-    """The option of a field."""
     default = {} if one.default is MISSING else one.default
     usual = {"kind": KIND_OF.get(type(default)), "flag": one.name.replace("_", "-")}
     return Option(one.name, default, **{**usual, **one.metadata})

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ortconv.gates import release_number
 from ortconv.ir.model import Model
-from ortconv.ir.tensor import Tensor
 from ortconv.optimizer.engine import Context, Rewrite
 from ortconv.ortformat.releases import oldest_release
 from ortconv.watch import note_stage
@@ -215,7 +214,7 @@ def operator_counts(model: Model) -> dict[str, int]:
 def constant_bytes(model: Model) -> int:
     """Bytes of all constants, including those in subgraphs."""
     consts = (v.const for graph in model.graph.graphs() for v in graph.initializers.values())
-    return sum(const.nbytes for const in consts if isinstance(const, Tensor))
+    return sum(const.nbytes for const in consts if const is not None)
 
 
 def _refusals(partitionings: Sequence[Partitioning]) -> list[LeftToCpu]:

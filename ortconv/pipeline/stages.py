@@ -131,7 +131,6 @@ def _import_onnx(graph: Graph, release: int | None) -> None:
 def _divide(
     model: Model, targets: Sequence[Target], limits: Limits | None, observer: Observer | None
 ) -> tuple[Partitioning, ...]:
-    """Assign nodes to each target."""
     if not targets:
         return ()
     from ortconv.partition.limits import divide
@@ -219,6 +218,5 @@ def _run(model: Model, passes: tuple[Pass, ...], context: Context, observer: Obs
 
 
 def notify(observer: Observer | None, stage: str, model: Model) -> None:
-    """Call the observer, if there is one."""
     if observer is not None:
         observer(stage, model)

@@ -133,7 +133,6 @@ class Building(Iterator[Event]):
     # ------------------------------------------------------------------ converting
 
     def _convert(self, known: Mapping[str, FinishedModel]) -> Iterator[Event]:
-        """Convert the outdated artifacts."""
         folder = self._project.output_dir
         items = [
             Conversion(a.source, folder, a.output, a.options, Journaling.WORKER, known.get(a.output))

@@ -22,12 +22,15 @@ from ortconv.errors import OrtconvError, UsageError, known_names, nearest
 from ortconv.files import read_text, read_toml
 from ortconv.gates import parse_gates
 from ortconv.pipeline.config import suffix
-from ortconv.pipeline.options import Options
-from ortconv.project.settings import KEYS, Table, options_of_table
+from ortconv.pipeline.options import OPTIONS, Options
 
 NAME = "ortconv.toml"
+Table = Mapping[str, Any]
 
 TOP = ("output-dir", "options", "targets", "models", "gates")
+KEYS = {option.flag: option for option in OPTIONS.values() if option.flag is not None and option.in_project}
+"""The option of a conversion that each key sets: keys have the names of `ortconv convert`'s flags."""
+
 OF_MODELS = ("source", "targets")
 OF_GATES = ("baselines", "fail-on", "app-config", "measure", "seed")
 
@@ -238,6 +241,18 @@ class _TableReader:
     def _error(self, message: str, section: str = "", key: str = "", hint: str | None = None) -> UsageError:
         line = line_of(read_text(self.path), section, key)
         return UsageError(f"{f'line {line}: ' if line else ''}{message}", file=self.path, hint=hint)
+
+
+def options_of_table(table: Table, folder: Path) -> Options:
+    """The options of a table. Its keys are those of KEYS, its files relative to the folder. UsageError for a wrong value."""
+    given: dict[str, Any] = {}
+    for key, value in table.items():
+        option = KEYS[key]
+        try:
+            given[option.name] = option.kind.open(value, folder)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"{key} is {value!r}: {error}") from None
+    return Options.of(given | {"write_config": False, "manifest": True})
 
 
 def line_of(text: str, section: str, key: str) -> int | None:

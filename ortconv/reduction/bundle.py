@@ -22,7 +22,7 @@ from ortconv.reduction.command import Command, CommandResult
 from ortconv.reduction.models import SECONDS, model_bytes
 from ortconv.reduction.strip import without_texts, without_weights
 from ortconv.runtime.deadline import within
-from ortconv.wording import installed
+from ortconv.wording import counted, installed
 
 PACKAGES = ("ortconv", "onnx", "onnxruntime", "numpy", "flatbuffers", "ml_dtypes")
 LARGEST_INPUTS = 1 << 28
@@ -197,10 +197,8 @@ def _report(found: Bundle, model: str, files: Mapping[str, bytes]) -> str:
     lines += ["## Files", "", "| file | bytes |", "|---|--:|"]
     lines += [f"| {name} | {len(content)} |" for name, content in sorted(files.items())]
     if found.stripped:
-        lines += [
-            "",
-            f"{found.stripped} constants of the model are random, with the same ranges, means and deviations.",
-        ]
+        random = counted(found.stripped, "constant of the model is random", "constants of the model are random")
+        lines += ["", f"{random}, with the same ranges, means and deviations."]
     lines += ["", *(f"* {note}" for note in found.notes)] if found.notes else []
     lines += ["", "## Versions", "", "| name | version |", "|---|---|"]
     lines += [f"| {name} | {text} |" for name, text in versions().items()]

@@ -52,7 +52,6 @@ class _Arranged:
 
 
 def svg(frame: Frame, *, dark: bool = False) -> str:
-    """The picture as an SVG file."""
     arranged = _arranged(frame)
     width, height = arranged.size
     return svg_file(width + 2 * EDGE, height + 2 * EDGE, [*_framed(arranged, EDGE, EDGE, arranged.size), ""], dark=dark)

@@ -10,7 +10,6 @@ from ortconv.report.sections import Section
 
 
 def sections(found: Check) -> Iterator[Section]:
-    """The result of a check, as tables."""
     title = f"{found.model}: {found.verdict}" if found.conditions else found.model
     lines = [one.message for one in found.failed] + found.notes
     lines += [f"{found.baseline} was written: the model is accepted"] if found.updated else []

@@ -33,13 +33,12 @@ def sections(result: Result) -> list[Section]:
 
 
 def facts(result: Result) -> Iterator[Fact]:
-    """The summary of a conversion."""
     yield from (("warning", Toned(text, text, "yellow")) for text in result.warnings)
     yield "nodes", f"{result.nodes_before} -> {result.nodes_after}   {tally(result.operators)}"
     if result.rewrites:
         yield "rewrites", tally(result.rewrites)
     if result.saved_fusions:
-        yield "saved", f"{result.saved_fusions} fusions for onnxruntime to make when it loads the model"
+        yield "saved", f"{counted(result.saved_fusions, 'fusion')} for onnxruntime to make when it loads the model"
     if result.float16 is not None:
         yield from _float16(result.float16, result.operators.get("Cast", 0))
     yield from _offloaded(result)
@@ -98,7 +97,6 @@ def _refused(result: Result) -> Iterator[Fact]:
 
 
 def proof(check: Validation | None) -> list[Fact]:
-    """The result of validation."""
     if check is None or check.skipped:
         text = "not checked" if check is None else f"not checked: {check.skipped}"
         return [("numbers", Toned(text, text, "yellow")), *(("", note) for note in (check.notes if check else ()))]
@@ -129,7 +127,7 @@ def gained(gain: Gain) -> list[str]:
     """The effect of --maximize-offload, in a line or two."""
     before, after = gain.before, gain.after
     if gain.rewrites:
-        what = f"{before.refused - after.refused} nodes fewer on the CPU by {tally(gain.rewrites)}"
+        what = f"{counted(before.refused - after.refused, 'node')} fewer on the CPU by {tally(gain.rewrites)}"
     else:
         what = "no rewrite adds nodes"
     counts = [f"{counted(n.partitions, 'partition')} of {n.taken} of {n.nodes} nodes" for n in (before, after)]

@@ -17,6 +17,7 @@ from ortconv.report.picture import drawn
 from ortconv.report.scene import Scene, headline
 from ortconv.report.sections import Link, Section
 from ortconv.report.story import RewriteStep, rule_rows, story_page
+from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.optimizer.engine import Rewrite
@@ -117,4 +118,4 @@ def _files(result: Result) -> Iterator[str]:
     if result.oldest_onnxruntime.release:
         yield f"loads in onnxruntime {result.oldest_onnxruntime}"
     if result.saved_fusions:
-        yield f"{result.saved_fusions} fusions saved for onnxruntime"
+        yield f"{counted(result.saved_fusions, 'fusion')} saved for onnxruntime"

@@ -15,6 +15,7 @@ from ortconv.partition import Partitioning
 from ortconv.partition.cost import multiply_adds, seconds
 from ortconv.partition.profile import DeviceProfile
 from ortconv.report.page import clean
+from ortconv.wording import counted
 
 LONGEST = 160
 """Length limit of the text of an attribute or a constant, in characters."""
@@ -121,7 +122,7 @@ def family(node: Node) -> str:
 
 def _attribute(value: Attribute) -> str:
     if isinstance(value, Graph):
-        return f"graph of {len(list(value.walk()))} nodes"
+        return f"graph of {counted(len(list(value.walk())), 'node')}"
     if isinstance(value, Graphs):
         return ", ".join(map(_attribute, value))
     return _clipped(attribute_text(value))

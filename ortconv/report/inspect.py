@@ -63,7 +63,7 @@ def _head(found: Inspection) -> Iterator[str]:
     yield f"loads in onnxruntime {found.oldest_onnxruntime} and later{reason}"
     graphs = f" in {found.graphs} graphs" if found.graphs > 1 else ""
     yield f"{counted(found.nodes, 'node')}{graphs}, {shortened(found.multiply_adds)} multiply-adds"
-    yield f"{size(found.file_bytes)}, of which {size(found.constant_bytes)} in {found.constants} constants"
+    yield f"{size(found.file_bytes)}, of which {size(found.constant_bytes)} in {counted(found.constants, 'constant')}"
     yield f"{shortened(found.parameters)} parameters"
     memory = found.memory
     at = f", at {memory.peak_node}" if memory.peak_node else ""
@@ -71,7 +71,7 @@ def _head(found: Inspection) -> Iterator[str]:
     if found.symbols:
         yield f"free dimensions count as 1: {', '.join(found.symbols)}; --fix-dim sets their sizes"
     if found.saved_fusions:
-        yield f"{found.saved_fusions} fusions saved for onnxruntime"
+        yield f"{counted(found.saved_fusions, 'fusion')} saved for onnxruntime"
 
 
 def _is_used(domain: str, found: Inspection) -> bool:
@@ -114,14 +114,15 @@ def _quantization(found: Inspection) -> Iterator[str]:
     types = "; ".join(
         f"{what} {', '.join(t)}" for what, t in (("activations", q.activation_types), ("weights", q.weight_types)) if t
     )
-    yield f"{q.form}, {q.quantized_nodes} operators" + (f"; {types}" if types else "")
+    yield f"{q.form}, {counted(q.quantized_nodes, 'operator')}" + (f"; {types}" if types else "")
     if q.per_channel or q.per_tensor:
         yield f"{q.per_channel} weights per channel, {q.per_tensor} per tensor"
     if q.narrowest is not None and q.widest is not None:
         yield f"narrowest range {_range(q.narrowest)}"
         yield f"widest range {_range(q.widest)}"
     if q.float_nodes:
-        yield f"left in float: {q.float_nodes} nodes, {q.float_share:.0%} of the multiply-adds: {tally(q.float_operators)}"
+        nodes = counted(q.float_nodes, "node")
+        yield f"left in float: {nodes}, {q.float_share:.0%} of the multiply-adds: {tally(q.float_operators)}"
 
 
 def _range(found: Range) -> str:

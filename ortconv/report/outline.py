@@ -229,7 +229,6 @@ class _Drawer:
         return found + parts[at:]
 
     def repeated(self, parts: Sequence[Part], repeat: Repeat) -> Part:
-        """A repeat as one part."""
         starts = range(repeat.start, repeat.end, repeat.period)
         rows = [list(parts[s : s + repeat.period]) for s in starts]
         name, numbers = _block_names([[n for part in row for n in part.nodes] for row in rows])

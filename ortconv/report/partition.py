@@ -71,7 +71,6 @@ def _divided(partitioning: Partitioning, estimate: Estimate) -> dict[str, Any]:
 
 
 def _level(found: Analysis) -> dict[str, Any]:
-    """One level of a comparison of levels."""
     partitioning, estimate = found.partitioning, found.estimate
     return {
         "level": found.level,
@@ -153,7 +152,6 @@ def _reasons_section(analysis: Analysis) -> Section:
 
 
 def _level_name(analysis: Analysis) -> str:
-    """A level of analysis in words."""
     return NAMES[analysis.level].format(analysis.partitioning.target.provider.name)
 
 
@@ -166,7 +164,6 @@ def compared_times(estimate: Estimate) -> str:
 
 
 def _levels_section(levels: Sequence[Analysis]) -> Section:
-    """A comparison of levels."""
     header = ("level", ">nodes", ">partitions", ">assigned", ">coverage", ">largest", ">CPU", ">divided")
     rows = [
         (_level_name(one), p.total, len(p.partitions), p.taken, f"{p.coverage:.1f} %", _largest(p), *_times(e))

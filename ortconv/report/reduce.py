@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ortconv.files import size
 from ortconv.reduction.reduce import Reduction
 from ortconv.report.sections import Fact
-from ortconv.wording import command_line, tally
+from ortconv.wording import command_line, counted, tally
 
 WHY = {
     "steps": "stopped at the limit of --steps",
@@ -17,10 +17,9 @@ WHY = {
 
 
 def facts(found: Reduction) -> Iterator[Fact]:
-    """The summary."""
     yield "nodes", f"{found.nodes_before} -> {found.nodes_after}   {tally(found.operators)}"
     yield "size", f"{size(found.bytes_before)} -> {size(found.bytes_after)}"
-    known = f", {found.known} results known from an earlier run" if found.known else ""
+    known = f", {counted(found.known, 'result')} known from an earlier run" if found.known else ""
     yield "runs", f"{found.steps} in {found.seconds:.1f} s{known}"
     if found.stopped is not None:
         yield "", f"{WHY[found.stopped]}: the same command line goes on from here"

@@ -70,12 +70,17 @@ def described(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: _describe(value) for name, value in values.items()}
 
 
-def _describe(value: Any) -> dict[str, Any]:
+def form_of(value: Any) -> dict[str, Any]:
+    """The type of a value, and its shape or length."""
     if value is None or isinstance(value, list):
         return {"type": "sequence" if isinstance(value, list) else "empty", "length": len(value or ())}
     array = np.asarray(value)
-    found: dict[str, Any] = {"type": element_type(array), "shape": list(array.shape)}
-    if array.size and _is_numeric(array):
+    return {"type": element_type(array), "shape": list(array.shape)}
+
+
+def _describe(value: Any) -> dict[str, Any]:
+    found = form_of(value)
+    if "shape" in found and (array := np.asarray(value)).size and _is_numeric(array):
         numbers = array.astype(np.float64)
         with np.errstate(all="ignore"):
             found |= {"min": _finite(numbers.min()), "max": _finite(numbers.max()), "mean": _finite(numbers.mean())}

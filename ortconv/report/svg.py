@@ -181,7 +181,6 @@ def _radius(kind: str) -> str:
 
 
 def box_svg(box: Box, x: float, y: float, width: float, height: float, *, is_node: bool, in_partition: bool) -> str:
-    """A box with its texts."""
     title = f"<title>{escape(clean(box.title))}</title>"
     if box.kind == PORT:
         kind = "port" if in_partition else "cpu-port"

@@ -46,7 +46,7 @@ def _head(found: Tuning) -> Iterator[str]:
         if best is not None and best.oldest_onnxruntime is not None:
             yield f"loads in onnxruntime {best.oldest_onnxruntime} and later"
     minutes = f"{found.seconds:.0f} s" if found.seconds < 120 else f"{found.seconds / 60:.1f} min"
-    yield f"{found.candidates} candidates, {counted(found.files, 'different file')}, in {minutes}"
+    yield f"{counted(found.candidates, 'candidate')}, {counted(found.files, 'different file')}, in {minutes}"
     if not found.is_complete:
         why = "it was interrupted" if found.is_interrupted else "the time was up"
         yield f"not complete: {'; '.join(found.notes) or why}"
@@ -150,5 +150,5 @@ def axes_section(only: Mapping[str, Sequence[str]], target: str) -> Section:
 
     values = chosen({"aware": (NONE, target), **only}, usable_cores())
     rows = [(name, ", ".join(values[name]), axis.help) for name, axis in AXES.items()]
-    count = len(forms(values))
-    return Section(f"{count} conversions", header=("axis", "tried", "what it is"), rows=rows)
+    count = counted(len(forms(values)), "conversion")
+    return Section(count, header=("axis", "tried", "what it is"), rows=rows)

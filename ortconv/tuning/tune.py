@@ -16,9 +16,9 @@ from ortconv.backends.onnxruntime_app import SessionSettings, can_be_direct
 from ortconv.batch.journal import key
 from ortconv.choices import TARGETS
 from ortconv.documents import read_as
-from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
+from ortconv.errors import OrtconvError, UnsupportedError, UsageError
 from ortconv.files import digest, temporary_folder
-from ortconv.inputs.candidates import first_run
+from ortconv.inputs.candidates import run_on_first
 from ortconv.inputs.feeds import Feeds
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.partition.cost import ASSUMPTIONS
@@ -29,7 +29,6 @@ from ortconv.pipeline.options import Options
 from ortconv.pipeline.settings import Settings
 from ortconv.process import usable_cores
 from ortconv.public import public
-from ortconv.runtime.session import Session
 from ortconv.tuning.axes import NONE, SESSION, Form, chosen, command, file_name, forms
 from ortconv.tuning.candidate import Candidate
 from ortconv.tuning.contest import Contest
@@ -124,16 +123,9 @@ def begin(source: Path, options: Options) -> Start:
     """Inputs for the measurement: the user's first set, or generated ones that the model accepts."""
     given = options.validate_with
     arrays = given if isinstance(given, Mapping) else (given or ({},))[0]
-    failure: OrtconvError | None = None
-    for engine in ("onnxruntime", "numpy"):
-        model = load(source, options.fix_dims)
-        try:
-            session = Session(model, [engine], custom_op_library=options.custom_op_library)
-            return Start(first_run(session, None, arrays)[0], engine, model.external)
-        except (BackendError, UnsupportedError) as error:
-            failure = failure or error
-    assert failure is not None
-    raise failure
+    model, library = load(source, options.fix_dims), options.custom_op_library
+    engine, feeds, _ = run_on_first(model, ("onnxruntime", "numpy"), arrays, custom_op_library=library)
+    return Start(feeds, engine, model.external)
 
 
 @dataclass
@@ -156,7 +148,6 @@ class Tuner:
     _source_key: str = ""
 
     def run(self) -> None:
-        """Run all stages."""
         start = self.workshop.run_alone("preparing", Job("", begin, (self.source, self.shared)), as_it_is)
         self._source_key = key(self.source, start.external, self.shared)
         self._convert()
@@ -219,7 +210,7 @@ class Tuner:
         for k, c in by_key.items():
             output = Path(c.entrant.file)
             if not (output.exists() and digest(output) == c.digest):
-                self.workshop.forget(k)
+                self.workshop.memo.forget(k)
             c.row.error = LATE
         jobs = [Job(k, prove, (self._task(c.row.form),)) for k, c in by_key.items()]
         for job, found in self.workshop.each("validating", jobs, partial(read_as, Proof)):

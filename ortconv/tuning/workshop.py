@@ -44,17 +44,14 @@ class Memo:
                 self._known = {entry.key: entry.value for entry in entries}
 
     def get(self, key: str) -> Any:
-        """The value of a key; None if there is none."""
         return self._known.get(key)
 
     def put(self, key: str, value: Any) -> None:
-        """Keep a value."""
         self._known[key] = value
         if self._journal is not None:
             self._journal.append(MemoLine(key, value))
 
     def forget(self, key: str) -> None:
-        """Forget the value of a key."""
         self._known.pop(key, None)
 
     def close(self) -> None:
@@ -95,7 +92,6 @@ def as_it_is(value: Any) -> Any:
 
 
 def perform(job: Job) -> Any:
-    """Run a job, in a worker."""
     return job.function(*job.arguments)
 
 
@@ -135,7 +131,6 @@ class Workshop:
         return self.seconds is not None and self.elapsed > share * self.seconds
 
     def report(self, stage: str, done: int, total: int, seconds_left: float | None) -> None:
-        """Report the progress of a stage."""
         if self.notify is not None:
             if self.seconds is not None and seconds_left is not None:
                 seconds_left = min(seconds_left, max(self.seconds - self.elapsed, 0.0))
@@ -197,13 +192,9 @@ class Workshop:
                 self.memo.put(job.key, {"error": found.message} if is_error else {"value": _plain(found)})
             yield job, found
 
-    def forget(self, key: str) -> None:
-        """Run the job of this key again at the next request."""
-        self.memo.forget(key)
-
     def _crew(self, fresh: bool) -> Crew:
         if fresh not in self._crews:
-            memory = self.memory or (memory_share(1) if fresh else None)  # measurements run alone
+            memory = memory_share(1) if fresh and self.memory is None else self.memory  # measurements run alone
             resources = ExitStack()
             crew = crew_of(None, self.jobs, self.timeout, memory, isolated=True, fresh=fresh)
             self._crews[fresh] = resources.enter_context(crew), resources

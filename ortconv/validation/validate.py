@@ -122,11 +122,7 @@ def _on_numpy(expected: Reference, converted: Path, excused: bool) -> EngineResu
         model = load(converted)
         if expected.is_shrunk:
             shrink(model.graph)
-        run = expected.runner_of(Session(model, [expected.settings.numpy]))
-        results = []
-        for trial in expected.trials:
-            with within(expected.clock.left):
-                results.append(run(trial.feeds))
+        results = expected.results_of(expected.runner_of(Session(model, [expected.settings.numpy])))
     except (BackendError, UnsupportedError) as error:
         return EngineResult("numpy", skipped=f"numpy does not run the result: {error}")
     except MemoryError:

@@ -18,10 +18,13 @@ import pytest
 
 import ortconv
 from ortconv.batch import journal
+from ortconv.batch.crew import TIMEOUT, crew_of
 from ortconv.batch.journal import BatchJournal, FinishedModel
 from ortconv.errors import LimitError, UsageError
 from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.pipeline import required_by
+from ortconv.watch import ProcessLimits
+from ortconv.workers.pool import LocalPool
 from tests.batch_models import REASONS, custom_ops, folder_of, good
 
 QUICK: dict[str, Any] = {"validate": False}
@@ -356,3 +359,9 @@ def test_many_configs_merge_to_the_same_text() -> None:
             required.merge(RequiredOperators.parse(text))
         merged.append(required.text(["a"]))
     assert merged[0] == merged[1]
+
+
+def test_no_memory_is_a_limit() -> None:
+    with crew_of(None, 1, None, 0, isolated=True) as crew:
+        assert isinstance(crew.executor, LocalPool)
+        assert crew.executor.limits == ProcessLimits(TIMEOUT, 0)

@@ -12,9 +12,10 @@ import pytest
 
 import ortconv
 from ortconv.batch import journal
-from ortconv.batch.locations import common_folder, location
+from ortconv.batch.locations import common_folder, location, write_far
 from ortconv.cli import main
 from ortconv.errors import UsageError
+from ortconv.models import is_source
 from tests.batch_models import folder_of, good
 
 fsspec = pytest.importorskip("fsspec", reason="needs fsspec: pip install 'ortconv[dask]'")
@@ -111,7 +112,20 @@ def test_a_folder_that_is_not_there(url: str, capsys: pytest.CaptureFixture[str]
     assert url in capsys.readouterr().err
 
 
+def test_no_file_far_away_is_half_written(far: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_far("memory://out/x.config", "text")
+    assert far.cat_file("/out/x.config") == b"text"
+    monkeypatch.setattr(type(far), "mv", lambda *given: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_far("memory://out/y.config", "text")
+    assert far.find("/out") == ["/out/x.config"]
+
+
 def test_the_folder_of_several() -> None:
+    assert [is_source(path) for path in ("a/x.onnx", ".a/x.onnx", "a/.x.onnx", "a/x.optimized.onnx")] == [
+        True,
+        *[False] * 3,
+    ]
     assert common_folder(["s3://b/a/x.onnx", "s3://b/a/c/y.onnx"]) == "s3://b/a"
     assert common_folder([Path("a/x"), Path("a/b/y")]) == Path("a")
     with pytest.raises(UsageError, match="no folder in common"):

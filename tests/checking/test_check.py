@@ -157,8 +157,9 @@ def test_only_a_whole_interval_beyond_the_limit_counts(
     if not fails:
         found.refuse()
         return
-    with pytest.raises(GateError, match=r"latency is 12.1 ms, 10 ms in the baseline, \+21.0%"):
+    with pytest.raises(GateError, match=r"latency is 12.1 ms, 10 ms in the baseline, \+21.0%") as caught:
         found.refuse()
+    assert caught.value.hint == "if this is meant, accept it: --update"
 
 
 def test_another_interface_is_a_difference(base: Path) -> None:

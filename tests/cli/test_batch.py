@@ -67,7 +67,20 @@ def test_a_folder_named_like_a_model_is_no_model(capsys: pytest.CaptureFixture[s
     assert main([*CONVERT[:-2], "-q"]) == 0
     Path("out/y.ort").mkdir()
     assert main(["ops", "from", "out", "-o", "out/all.config"]) == 0
-    assert [path.name for path in Path("out").rglob("*.ort") if path.is_file()] == ["m0000.ort"]
+    (file,) = (path for path in Path("out").rglob("*.ort") if path.is_file())
+    assert file.name == "m0000.ort"
+    assert main(["ops", "from", str(file.rename("out/without_suffix")), "-o", "out/one.config"]) == 0
+
+
+def test_hidden_files_and_folders_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    folder_of(Path("in"), 1, [])
+    (model,) = Path("in").glob("*.onnx")
+    for hidden in (".x.onnx", ".venv/site-packages/x.onnx", "a/.cache/x.onnx", "a/x.optimized.onnx"):
+        Path("in", hidden).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(model, Path("in", hidden))
+    assert main(["convert", "in", "-o", ".out", "--no-validate"]) == 0
+    assert "1 of 1 converted" in capsys.readouterr().err
+    assert main(["verify", ".out", "-q"]) == 0
 
 
 def test_quiet(models: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,7 +300,7 @@ def test_check_the_models_of_a_folder(capsys: pytest.CaptureFixture[str]) -> Non
     onnx.save(model, "tests/relu/model.onnx")
     assert main(["run", "tests", "--check", "tests"]) == 7
     shown = capsys.readouterr()
-    assert re.fullmatch(r"tests/relu/model.onnx with test_data_set_0: 1 outputs as expected, \d+\.\d\d ms\n", shown.out)
+    assert re.fullmatch(r"tests/relu/model.onnx with test_data_set_0: 1 output as expected, \d+\.\d\d ms\n", shown.out)
     assert "numbers differ  tests/relu/model.onnx with test_data_set_1  'y' differs" in shown.err
     assert "1 of 2 checked" in shown.err
     shutil.rmtree("tests/relu/test_data_set_1")
@@ -299,6 +312,9 @@ def test_check_the_models_of_a_folder(capsys: pytest.CaptureFixture[str]) -> Non
     [
         (["--backend", "nmpy"], "did you mean numpy?"),
         (["--save", "x.npz"], "--save is for one model"),
+        (["--inputs", "."], "--inputs is for one model"),
+        (["--input", "x:2"], "--input is for one model"),
+        (["--nodes", "y"], "--nodes is for one model"),
         (["--check", "other"], "--check is that directory"),
         ([], "has a folder test_data_set_0 next to it"),
     ],

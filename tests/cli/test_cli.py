@@ -100,6 +100,7 @@ def test_part_of_a_batch_fails(samples: Path, tmp_path: Path, capsys: pytest.Cap
         (["convert", "{samples}/mnist.onnx", "--nnapi_feature_level", "9" * 5000], 2, "no feature level"),
         (["convert", "{tmp}/text.onnx"], 3, "text.onnx"),
         (["convert", "{tmp}"], 7, ""),
+        (["convert", "{tmp}", "-o", "{tmp}/all.ort"], 2, "one .ort file cannot hold a directory of models"),
         (["run", "{samples}/mnist.onnx", "--backend", "gpu"], 2, "known backends: litert, nnapi, numpy, onnxruntime"),
         (["run", "{samples}/mnist.onnx", "--inputs", "{tmp}/text.onnx"], 3, "not an .npz archive"),
         (["run", "{samples}/mnist.onnx", "--inputs", "{tmp}/wrong.npz"], 2, "no input 'x'"),

@@ -66,6 +66,25 @@ def test_wrong_stop_ops(
     assert not (tmp_path / "m.ort").exists()
 
 
+@pytest.mark.parametrize("name", ["m.ort", "without_suffix"])
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("partition {} --maximize-offload", "an .ort file is analyzed as it is\nhint: give the .onnx model"),
+        ("partition {} --level basic", "an .ort file is analyzed as it is\nhint: leave out level basic"),
+        ("partition {} --compare-levels", "an .ort model has one level only"),
+        ("convert {} -o other.ort", "convert reads .onnx models, and this is an .ort file"),
+    ],
+)
+def test_what_is_not_for_ort_files(
+    name: str, command: str, words: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = convert(model, tmp_path / "m.ort", validate=False, write_config=False).files[0]
+    source = Path(file).rename(tmp_path / name)
+    assert main(command.format(source).split()) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_json(model: Path, printed: Printed) -> None:
     found = printed("partition", model, "--stop-ops", "Reshape")
     assert (found["version"], found["level"], found["ep"], found["feature_level"]) == (

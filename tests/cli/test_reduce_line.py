@@ -48,6 +48,8 @@ def test_compare_layers_ends_with_it(
     words = line_of(capsys.readouterr().err)
     assert words[:3] == ["ortconv", "reduce", "a b.onnx"]
     assert words[6] == "ortconv compare {} {}@onnxruntime --layers --fail-on 'cosine<2'"
+    assert main(["compare", f"./{source}", f".//{source}@onnxruntime", *gate]) == 5
+    assert line_of(capsys.readouterr().err)[6] == words[6]
     assert main(["compare", str(source), str(other), *gate]) == 5
     check = line_of(capsys.readouterr().err)[6]
     first, then = check.split(" && ")

@@ -18,6 +18,7 @@ from ortconv.errors import UsageError
 from ortconv.inspection.inspect import Inspection
 from ortconv.inspection.quantization import lint
 from ortconv.models import load
+from ortconv.pipeline.result import constant_bytes
 from tests.conftest import SAMPLES
 
 
@@ -254,3 +255,12 @@ def test_text_names_the_essentials(samples: Path, capsys: pytest.CaptureFixture[
     assert "loads in onnxruntime 1.13 and later" in shown
     assert "NNAPI supports 7 of 12 groups" in shown
     assert re.search(r"Conv +4 +float +1\.8 M", shown)
+
+
+def test_a_sparse_constant_counts_as_it_is_stored() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2,3] x) => (float[2,3] y) { y = Add(x, s) }'
+    )
+    values, indices = (onnx.helper.make_tensor(name, kind, [2], [1, 5]) for name, kind in (("s", 1), ("", 7)))
+    proto.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, [2, 3]))
+    assert ortconv.inspect(proto).constant_bytes == constant_bytes(ortconv.load(proto)) == 2 * (4 + 8)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from ortconv.cli import main
 from ortconv.errors import UsageError
 from ortconv.nnapi import NnapiError
 from ortconv.nnapi.ndk import library, pointers
@@ -210,6 +211,15 @@ def test_in_a_python_process(built: Path) -> None:
     code += "assert n.ANeuralNetworks_getDeviceCount(ctypes.byref(c)) == 0; print(c.value)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_the_line_that_compiles(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = built / "a folder"
+    assert main(["nnapi", "ndk", "-o", str(folder)]) == 0
+    line = capsys.readouterr().out.splitlines()[-1].removeprefix("compile with: ")
+    source = str(PROGRAMS / "errors.c")
+    subprocess.run(line.replace("program.c", f"-D_GNU_SOURCE {source} -o errors"), shell=True, cwd=folder, check=True)
+    assert subprocess.run(["./errors"], cwd=folder, capture_output=True, text=True).stdout == EXPECTED["errors"]
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -176,3 +178,11 @@ def test_targets_have_folders(repository: Path) -> None:
     ]
     with pytest.raises(GateError, match="2 gates fail: mnist for android: partitions is 1"):
         found.refuse()
+
+
+def test_the_time_limit_is_that_of_a_model(repository: Path) -> None:
+    """The command itself takes longer than this."""
+    command = [sys.executable, "-m", "ortconv", "build", "mnist", "--force", "--timeout", "0.001"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 7
+    assert "mnist: not done after 0.001 s, the time limit" in done.stderr

@@ -17,8 +17,7 @@ from ortconv.cli import command_of, main
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import write_bytes
 from ortconv.pipeline.arguments import arguments
-from ortconv.project.project import find_project, line_of, read_project
-from ortconv.project.settings import KEYS
+from ortconv.project.project import KEYS, find_project, line_of, read_project
 
 
 def project(folder: Path, text: str) -> Path:
@@ -241,3 +240,15 @@ def test_init_without_gates_or_models(samples: Path, tmp_path: Path) -> None:
     ortconv.init(tmp_path, gates=False)
     assert "# cannot be read:" in (tmp_path / "ortconv.toml").read_text()
     assert read_project(tmp_path / "ortconv.toml").artifacts[0].gates is None
+
+
+@pytest.mark.parametrize(
+    ("option", "then"),
+    [("--gates", "Next: ortconv build --update, and commit the baselines."), ("--no-gates", "Next: ortconv build.")],
+)
+def test_init_names_the_next_command(
+    option: str, then: str, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(samples / "mnist.onnx", tmp_path)
+    assert main(["init", str(tmp_path), option]) == 0
+    assert capsys.readouterr().out.endswith(f"is written. {then}\n")

@@ -21,6 +21,7 @@ from ortconv.optimizer.engine import Context, Match, New, P, Replacement, rule
 from ortconv.optimizer.levels import run_passes
 from ortconv.optimizer.passes import Pass
 from ortconv.reduction.command import LATE, Command
+from ortconv.reduction.journal import KnownResults
 from tests.conftest import SAMPLES
 
 MOST_NODES = 5
@@ -269,3 +270,12 @@ def test_time_bounds_the_search(tmp_path: Path) -> None:
     assert (
         ortconv.reduce(SAMPLES / "mnist.onnx", tmp_path / "s.onnx", lambda path: True, seconds=1e-9).stopped == "time"
     )
+
+
+def test_results_are_kept_behind_a_line_that_was_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    KnownResults(path, "this").note("a", True)
+    path.write_bytes(path.read_bytes() + b'{"version": 1, "sea')
+    KnownResults(path, "this").note("b", False)
+    KnownResults(path, "other").note("c", True)
+    assert KnownResults(path, "this").known == {"a": True, "b": False}

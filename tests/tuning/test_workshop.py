@@ -65,7 +65,7 @@ def test_jobs_are_done_once_for_each_key() -> None:
         first = workshop.run_alone("x", Job("k", slow, (0.0,)), same)
         assert workshop.run_alone("x", Job("k", slow, (0.0,)), same) == first
         assert workshop.run_alone("x", Job("", slow, (0.0,)), same) != first
-        workshop.forget("k")
+        workshop.memo.forget("k")
         assert workshop.run_alone("x", Job("k", slow, (0.0,)), same) != first
 
 

@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ortconv.compare.benchmark import BenchmarkRow
-from ortconv.compare.pairs import element_type
 from ortconv.nnapi.tracing import timing
 from ortconv.report.page import about, clean, page, text
+from ortconv.report.run import form_of
 from ortconv.report.sections import Markup, Section
 
 BAR = 9
@@ -40,16 +38,9 @@ def document(found: BenchmarkComparison) -> dict[str, Any]:
         "model": found.model,
         "compared_with": found.expected_by,
         "runs": found.repeat,
-        "inputs": {name: _described(value) for name, value in found.feeds.items()},
+        "inputs": {name: form_of(value) for name, value in found.feeds.items()},
         "rows": [{k: _finite(v) for k, v in row.to_dict().items()} for row in found.rows],
     }
-
-
-def _described(value: Any) -> dict[str, Any]:
-    if isinstance(value, list) or value is None:
-        return {"type": "sequence", "length": len(value or ())}
-    array = np.asarray(value)
-    return {"type": element_type(array), "shape": list(array.shape)}
 
 
 def _finite(value: Any) -> Any:
@@ -62,7 +53,6 @@ def title(row: BenchmarkRow) -> str:
 
 
 def operations(row: BenchmarkRow) -> str:
-    """Number of operations by device."""
     if row.contender.options is not None and not row.partitions:
         return "none: NNAPI supports no node"
     return clean(", ".join(f"{name} {count}" for name, count in row.operations.items()))
@@ -116,7 +106,7 @@ def _summaries(rows: Sequence[BenchmarkRow], repeat: int) -> Markup:
 
 
 def _input(name: str, value: Any) -> str:
-    about = _described(value)
+    about = form_of(value)
     return clean(f"{name} {about['type']}{about.get('shape', '')}")
 
 
@@ -187,7 +177,6 @@ def _anchor(at: float) -> str:
 
 
 def _cells(row: BenchmarkRow) -> tuple[object, ...]:
-    """A row of the table of numbers."""
     if row.error is not None:
         return title(row), "", Markup(f'<span class="error">{text(row.error)}</span>'), "", "", "", ""
     nodes = f"{row.nodes} of {row.total}, in {row.partitions}" if row.contender.options else ""

@@ -9,6 +9,7 @@ from pathlib import Path
 from ortconv.documents import Document
 from ortconv.nnapi.tracing.systrace import PhoneTrace, Run
 from ortconv.nnapi.tracing.timing import Trace, executions, per_execution, summary, table
+from ortconv.wording import counted
 
 Times = dict[str, dict[str, float | None]]
 
@@ -79,7 +80,8 @@ def text(found: Timings, *, total_times: bool, each: bool) -> str:
         count = f"{run.executions} executions" if run.executions != 1 else "one execution"
         lines.append(f"{run.name}: {count}" if run.name else count)
         if run.unfinished:
-            lines.append(f"left out: {run.unfinished} marks that do not end within the trace")
+            unfinished = counted(run.unfinished, "mark that does not end", "marks that do not end")
+            lines.append(f"left out: {unfinished} within the trace")
         overall, own = (run.execution_times, run.execution_self_times) if each else (run.times, run.self_times)
         lines += [table(overall if total_times else own, not total_times), ""]
         lines += _detail(run.marks or [])
