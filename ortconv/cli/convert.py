@@ -76,18 +76,9 @@ class ManyStyles(click.Command):
     metavar="VERSION",
     help=f"Oldest release of onnxruntime that must load the file.  [default: {TARGET_ORT}, or later if MODEL needs it]",
 )
-@shared.add(shared.FIX_DIM, shared.PASS_CHOICE)
-@click.option(
-    "--pipeline", type=shared.FILE, help="Run exactly the passes in a file written by: ortconv passes list --as-text."
-)
+@shared.add(shared.FIX_DIM, shared.PIPELINE)
 @shared.flag(
     "--verify-each", help="Run the model after every pass; name the first pass and rewrite that change its numbers."
-)
-@click.option(
-    "--fold-limit",
-    type=shared.SIZE,
-    default="64MiB",
-    help="Limit on the model's growth by constant folding, such as 64M, 1GiB or 0.",
 )
 @click.option("--validate/--no-validate", default=True, help="Run source and result on the same inputs and compare.")
 @click.option(
@@ -152,7 +143,10 @@ def _convert_single(
 ) -> None:
     if view.html is not None and len(styles) > 1:
         raise UsageError("--html shows one conversion", hint="name one style")
-    results = [_converted(view, model, place, _options(flags, style, details=view.has_details)) for style in styles]
+    results = [
+        _converted(view, model, place, shared.options_of(flags, optimization_style=style, details=view.has_details))
+        for style in styles
+    ]
     if view.as_json:
         from ortconv.report.convert import document
 
@@ -202,7 +196,7 @@ def _convert_all(
         raise UsageError("--markdown shows one model", hint="--summary FILE.md is for directories")
     if view.html is not None:
         raise UsageError("--html shows one model", hint="give a model, not a directory")
-    options = [_options(flags, style, details=view.has_details) for style in styles]
+    options = [shared.options_of(flags, optimization_style=style, details=view.has_details) for style in styles]
     progress = BatchView("converted", 0, view.as_json, view.quiet)
     check_github(flags["github"])
     for chosen in options:
@@ -286,17 +280,3 @@ def _summary(result: Result) -> str:
 def _narrate(stage: str, model: Model) -> None:
     """Print the number of nodes after a stage or pass."""
     click.echo(f"{Path(model.path).name}: {stage}: {counted(sum(1 for _ in model.graph.walk()), 'node')}", err=True)
-
-
-def _options(flags: Mapping[str, Any], style: str, **settings: Any) -> Options:
-    from ortconv.pipeline.options import OPTIONS, Options
-
-    if flags["pipeline"] is not None:
-        for option, _ in shared.on_command_line():
-            if option.name in OPTIONS and OPTIONS[option.name].in_pipeline:
-                raise UsageError(f"--pipeline and {option.opts[0]} exclude each other", hint="change the file instead")
-    values = shared.read_values({name: value for name, value in flags.items() if name in OPTIONS})
-    try:
-        return Options(optimization_style=style, **values, **settings)
-    except UsageError as error:
-        raise (error.at(file=flags["pipeline"]) if flags["pipeline"] else error) from None

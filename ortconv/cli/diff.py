@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import LEVELS, PLATFORMS
+from ortconv.choices import LEVELS, PLATFORMS, STYLES
 from ortconv.cli import options as shared
 from ortconv.cli import present
 from ortconv.errors import MismatchError
 from ortconv.wording import counted
+
+if TYPE_CHECKING:
+    from ortconv.pipeline import Options
 
 OF_CONVERSION = (
     click.option(
@@ -19,13 +23,16 @@ OF_CONVERSION = (
         type=click.Choice(LEVELS),
         help="Level at which A was converted.  [default: the highest one that leads to B]",
     ),
+    click.option(
+        "--optimization-style", type=click.Choice(STYLES), help="Style in which A was converted.  [default: as in B]"
+    ),
     click.option("--target-platform", type=click.Choice(PLATFORMS), help="Platform for which A was converted."),
     *shared.accelerators(
         "A was converted for NNAPI.  [default: as in B]", "A was converted for CoreML.  [default: as in B]"
     ),
     click.option("--target-ort", metavar="VERSION", help="Oldest release of onnxruntime for which A was converted."),
     shared.FIX_DIM,
-    *shared.PASS_CHOICE,
+    *shared.PIPELINE,
 )
 """Options of convert that change the graph. `diff` repeats the conversion of A with them."""
 
@@ -47,7 +54,7 @@ def command(a: Path, b: Path, exit_code: bool, verbose: bool, **flags: Any) -> N
     from ortconv.differences.diff import diff
     from ortconv.report.diff import page_of, sections
 
-    found = diff(a, b, **_settings(flags))
+    found = diff(a, b, options=_options(flags))
     present(
         found.to_dict, lambda: sections(found, everything=verbose), lambda: page_of(found, a, b, shared.given_options())
     )
@@ -56,9 +63,9 @@ def command(a: Path, b: Path, exit_code: bool, verbose: bool, **flags: Any) -> N
         raise MismatchError(f"{counted(count, 'change')} from {a} to {b}")
 
 
-def _settings(flags: dict[str, Any]) -> dict[str, Any]:
-    """The conversion settings on the command line."""
+def _options(flags: Mapping[str, Any]) -> Options | None:
+    """The options of the conversion on the command line; None without any."""
     from ortconv.pipeline.options import OPTIONS
 
-    names = {option.name for option, _ in shared.on_command_line()} & OPTIONS.keys()
-    return shared.read_values({name: value for name, value in flags.items() if name in names})
+    given = {option.name for option, _ in shared.on_command_line()} & OPTIONS.keys()
+    return shared.options_of({name: flags[name] for name in given}) if given else None

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +23,9 @@ from ortconv.choices import (
 )
 from ortconv.cli import completion
 from ortconv.errors import UsageError
+
+if TYPE_CHECKING:
+    from ortconv.pipeline import Options
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FILE_OR_FOLDER = click.Path(exists=True, path_type=Path)
@@ -202,6 +205,19 @@ PASS_CHOICE = (
     _passes("--disable-pass", "disable_passes", "Leave out a pass; may be repeated. See: ortconv passes list."),
     _passes("--only-pass", "only_passes", "Run only the passes with this name; may be repeated."),
     click.option("--stop-after", type=NATURAL, help="Stop optimizing after N rewrites."),
+)
+
+PIPELINE = (
+    *PASS_CHOICE,
+    click.option(
+        "--pipeline", type=FILE, help="Run exactly the passes in a file written by: ortconv passes list --as-text."
+    ),
+    click.option(
+        "--fold-limit",
+        type=SIZE,
+        default="64MiB",
+        help="Limit on the model's growth by constant folding, such as 64M, 1GiB or 0.",
+    ),
 )
 
 PROFILE = click.option(
@@ -458,6 +474,22 @@ def read_values(flags: Mapping[str, Any]) -> dict[str, Any]:
         name: value if value is None or name not in OPTIONS else OPTIONS[name].kind.open(value, Path())
         for name, value in values.items()
     }
+
+
+def options_of(flags: Mapping[str, Any], **settings: Any) -> Options:
+    """The options of a conversion among the flags of a command, with `settings`."""
+    from ortconv.pipeline.options import OPTIONS, Options
+
+    pipeline = flags.get("pipeline")
+    if pipeline is not None:
+        for option, _ in on_command_line():
+            if option.name in OPTIONS and OPTIONS[option.name].in_pipeline:
+                raise UsageError(f"--pipeline and {option.opts[0]} exclude each other", hint="change the file instead")
+    values = read_values({name: value for name, value in flags.items() if name in OPTIONS})
+    try:
+        return Options(**values, **settings)
+    except UsageError as error:
+        raise (error.at(file=pipeline) if pipeline else error) from None
 
 
 def on_command_line() -> Iterator[tuple[click.Option, Any]]:

@@ -513,6 +513,24 @@ def test_the_exit_code_is_4_on_request(tmp_path: Path, capsys: pytest.CaptureFix
     assert "no change" in text
 
 
+def test_the_command_repeats_a_conversion_with_a_pipeline(
+    converted: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = tmp_path / "pipeline.txt"
+    assert main(["passes", "list", "--level", "extended", "--disable-pass", "ConvActivationFusion", "--as-text"]) == 0
+    pipeline.write_text(capsys.readouterr().out)
+    source, file = SAMPLES / "mobilenet_v2_small.onnx", converted("mobilenet_v2_small", pipeline=pipeline.read_text())
+    assert (
+        "lead to this file" in shown(capsys, source, file, "--pipeline", pipeline, "--optimization-style", "Fixed")[1]
+    )
+    assert "do not lead" in shown(capsys, source, file, "--optimization-level", "extended", "--fold-limit", "0")[1]
+    assert main(["diff", str(source), str(file), "--pipeline", str(pipeline), "--fold-limit", "0"]) == 2
+    assert "--pipeline and --fold-limit exclude each other" in capsys.readouterr().err
+    pipeline.write_text("level: nothing")
+    assert main(["diff", str(source), str(file), "--pipeline", str(pipeline)]) == 2
+    assert str(pipeline) in capsys.readouterr().err
+
+
 def test_the_command_lists_rewrites(converted: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     file = converted("mobilenet_v2_small")
     source = SAMPLES / "mobilenet_v2_small.onnx"
