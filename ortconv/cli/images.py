@@ -102,6 +102,8 @@ def _pnm(data: bytes) -> Array:
     count = width * height * channels
     body = data[header.end() :]
     values = np.frombuffer(body, np.uint8, count) if kind > 3 else np.array(body.split(None, count)[:count], np.int64)
+    if values.min() < 0 or values.max() > most:
+        raise ValueError(f"a value is outside of 0 to {most}, the maximum in the header")
     pixels = values.reshape(height, width, channels)
     return np.asarray(pixels if most == 255 else np.rint(pixels * (255 / most))).astype(np.uint8)
 
@@ -144,8 +146,13 @@ def _by_pillow(path: Path) -> Array:
             warnings.simplefilter("error", pillow.DecompressionBombWarning)
             image = pillow.open(file)
             _check_size(*image.size)
-            gray = image.mode in ("1", "L", "I", "I;16")
-            pixels = np.array(image.convert("L" if gray else "RGB"))
+            if image.mode in ("I", "F") and image.format != "PNG":
+                raise ValueError("its values have 32 bits; 8 or 16 can be read")
+            deep = image.mode.startswith("I")  # 16 bits of gray, which convert() would clip at 255
+            gray = deep or image.mode in ("1", "L")
+            pixels = np.array(image if deep else image.convert("L" if gray else "RGB"))
+            if deep:
+                pixels = np.rint(pixels / 257).astype(np.uint8)
     except UsageError:
         raise
     except Exception as error:  # of any type, by the format

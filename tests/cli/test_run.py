@@ -196,6 +196,9 @@ def test_a_data_set_of_onnx(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
         ("x.npy", b"nothing", 3, "not a valid .npy file"),
         ("x.txt", b"nothing", 2, "cannot read arrays from '.txt' files"),
         ("x.ppm", b"P6 1 1", 3, "not a ppm image"),
+        ("x.pgm", b"P2 2 1 255 0 300", 3, "a value is outside of 0 to 255, the maximum in the header"),
+        ("x.pgm", b"P2 2 1 255 0 -1", 3, "a value is outside of 0 to 255"),
+        ("x.pgm", b"P5 2 1 3 \x00\x09", 3, "a value is outside of 0 to 3"),
         ("x.bmp", b"BM", 3, "not a bmp image: the file ends too early"),
     ],
 )
@@ -346,6 +349,15 @@ def test_png_with_pillow(tmp_path: Path) -> None:
     pillow = pytest.importorskip("PIL.Image")
     pillow.fromarray(PIXELS).save(tmp_path / "p.png")
     np.testing.assert_array_equal(images.read_image(tmp_path / "p.png"), PIXELS)
+
+
+def test_16_bits_of_gray_with_pillow(tmp_path: Path) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    pillow.fromarray(np.uint16([[0, 255, 257, 32896, 65535]])).save(tmp_path / "p.png")
+    assert images.read_image(tmp_path / "p.png").ravel().tolist() == [0, 1, 1, 128, 255]
+    pillow.fromarray(np.float32([[0, 0.5, 1]])).save(tmp_path / "f.tif")
+    with pytest.raises(FormatError, match="its values have 32 bits"):
+        images.read_image(tmp_path / "f.tif")
 
 
 # ---------------------------------------------------------------------- what comes out
