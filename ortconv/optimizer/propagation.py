@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operands import axes_of
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.resize import has_sizes, resizing
 from ortconv.ir.shape_rules import joined, multiplied, window_shape
@@ -15,7 +16,7 @@ from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, split_sizes
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.shapes import COMPUTES_SHAPES, elements, target
+from ortconv.optimizer.shapes import COMPUTES_SHAPES, DimOf, elements, target
 
 # ---------------------------------------------------------------------- shapes of results
 
@@ -35,8 +36,12 @@ def _reshaped(node: Node) -> Shape | None:
     if x is None or wanted is None:
         return None
     dims = list(map(as_dim, wanted))
-    if wanted.count(-1) == 1 and dims.count(None) == 1 and x.shape is not None and 0 not in (*x.shape, *dims):
-        dims[dims.index(None)] = quotient(x.shape, [d for d in dims if d is not None])
+    if wanted.count(-1) == 1 and x.shape is not None and 0 not in (*x.shape, *dims):
+        copied = [e.axis for e in wanted if isinstance(e, DimOf) and e.value is x]
+        rest = [dim for i, dim in enumerate(x.shape) if i not in copied]
+        others = [dim for e, dim in zip(wanted, dims) if e != -1 and not (isinstance(e, DimOf) and e.value is x)]
+        if len(copied) == len(set(copied)):
+            dims[wanted.index(-1)] = quotient(rest, others)
     return tuple(dims)
 
 
@@ -88,6 +93,21 @@ def _counted(node: Node) -> Shape | None:
     return (minus(as_dim(limit), as_dim(start)) if step == 1 else None,)
 
 
+def _reduced(node: Node) -> Shape | None:
+    shape, axes = _same(node), axes_of(node)
+    if shape is None or not axes or not all(-len(shape) <= axis < len(shape) for axis in axes):
+        return None
+    over = {axis % len(shape) for axis in axes}
+    keeps = node.attr("keepdims", 1) != 0
+    return tuple(1 if i in over else dim for i, dim in enumerate(shape) if keeps or i not in over)
+
+
+def _rank(node: Node) -> Shape | None:
+    """The shape of a Shape."""
+    found = elements(node.out)
+    return None if found is None else (len(found),)
+
+
 def _resized(node: Node) -> Shape | None:
     shape = _same(node)
     return resizing(node, elements).shape(shape) if shape is not None and has_sizes(node) else None
@@ -121,6 +141,7 @@ _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
     **dict.fromkeys(_KEEPING, _same),
     **dict.fromkeys(("MatMul", "MatMulInteger"), _multiplied),
     **dict.fromkeys(RESHAPES, _reshaped),
+    **dict.fromkeys(named(Trait.REDUCES), _reduced),
     "Concat": lambda node: joined(_shapes(node), node.attr("axis", 0)),
     "ConstantOfShape": _filled,
     "Conv": _convolved,
@@ -128,6 +149,7 @@ _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
     "Gather": _gathered,
     "Range": _counted,
     "Resize": _resized,
+    "Shape": _rank,
     "Slice": _sliced,
     "Transpose": _transposed,
 }

@@ -16,7 +16,7 @@ from tests.batches import batched
 CONSTANTS = (
     "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}, int64[1] start = {1}, "
     "int64[1] end = {3}, int64[1] step = {2}, int64[2] both = {0, 1}, int64[1] seven = {7}, "
-    "int64[2] two_four = {2, 4}, int64[3] copied = {0, -1, 3}, "
+    "int64[2] two_four = {2, 4}, int64[3] copied = {0, -1, 3}, int64[3] joined = {0, 0, -1}, "
     "int64[2] last = {-1, 24}, int64[2] first = {-1, 5}, int64[1] flat = {-1}, int64 minus = {-1}, "
     "int64[1] large = {4611686018427387904}"
 )
@@ -90,6 +90,10 @@ def test_a_dimension_without_a_name_stands_for_itself() -> None:
         ("s1 = Shape(x) e = Equal(s1, two) w = Where(e, one, s1) y = Expand(one, w)", (None, 4, 6)),
         ("s1 = Shape(x) y = ConstantOfShape(s1)", ("N", 4, 6)),
         ("y = Less(x, x)", ("N", 4, 6)),
+        ("y = ReduceSum(x, both)", (1, 1, 6)),
+        ("y = ReduceSum<keepdims = 0>(x, flat)", ("N", 4)),
+        ("y = ReduceSum<keepdims = 0>(x, s)", None),
+        ("u = Reshape(x, s) y = Shape(u)", (2,)),
         ("s1 = Shape(x) y = Trilu(x)", ("N", 4, 6)),
         ("s1 = Shape(x) y = Resize(x, , , s1)", ("N", 4, 6)),
         ("k = Constant<value_floats = [1.0, 2.0, 1.0]>() y = Resize(x, , k)", ("N", 8, 6)),
@@ -100,10 +104,16 @@ def test_a_dimension_without_a_name_stands_for_itself() -> None:
         ),
     ],
 )
-def test_shapes_of_results(body: str, shape: tuple[Dim, ...]) -> None:
-    kind = "int64" if "Range" in body or "Expand" in body else "bool" if "Less" in body else "float"
-    g = graph(body, "float[N,4,6] x", f"{kind} y")
-    value(g, "y").type = TensorType(DType.INT64 if "Range" in body else DType.FLOAT, None)
+def test_shapes_of_results(body: str, shape: tuple[Dim, ...] | None) -> None:
+    kind = (
+        "int64"
+        if "Range" in body or "Expand" in body or "= Shape(u)" in body
+        else "bool"
+        if "Less" in body
+        else "float"
+    )
+    g = graph(body, "float[N,4,6] x, int64[2] s", f"{kind} y")
+    value(g, "y").type = TensorType(DType.INT64 if kind == "int64" else DType.FLOAT, None)
     propagate(g, Context())
     assert value(g, "y").shape == shape
 
@@ -198,6 +208,21 @@ def test_what_is_left_over(shape: str, expected: tuple[Dim, ...]) -> None:
     value(g, "y").type = None
     propagate(g, Context())
     assert value(g, "y").shape == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "last"),
+    [
+        ("y = Reshape(r, joined)", 8),
+        ("d = Shape<start = 0, end = 1>(r) t = Concat<axis = 0>(d, d, flat) y = Reshape(r, t)", None),
+    ],
+)
+def test_a_rest_beside_copies_of_unnamed_dimensions(target: str, last: Dim) -> None:
+    g = graph(f"r = Exp(x) {target}", inputs="float[unknown,B,2,4] x")
+    value(g, "r").type = value(g, "y").type = TensorType(DType.FLOAT, None)
+    g.inputs[0].type = TensorType(DType.FLOAT, (None, None, 2, 4))
+    propagate(g, Context())
+    assert value(g, "y").shape == (None, None, last)
 
 
 def test_invented_symbols_give_way_everywhere() -> None:

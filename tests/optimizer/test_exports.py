@@ -153,3 +153,18 @@ def test_captures_stay(build: Callable[[Export], onnx.ModelProto]) -> None:
             output.type.tensor_type.ClearField("shape")
     graph = optimized(proto, SYMBOLS, numpy=False)
     assert not {ATTENTION, MULTI, "com.microsoft.RotaryEmbedding"} & set(ops(graph))
+
+
+@pytest.mark.parametrize("build", [*BUILDERS, exports.whisper_decoder])
+def test_constants_behind_an_identity(build: Callable[[Export], onnx.ModelProto]) -> None:
+    """Inference of onnx does not see these constants: axes of a mean, the shape of a Reshape."""
+    proto = build(Export())
+    plain = ops(optimized(proto, numpy=False))
+    for constant in proto.graph.initializer:
+        constant.name += "/stored"
+    stored = [constant.name for constant in proto.graph.initializer]
+    nodes = [onnx.helper.make_node("Identity", [name], [name.removesuffix("/stored")]) for name in stored]
+    nodes += list(proto.graph.node)
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    assert ops(optimized(proto, SYMBOLS, numpy=False)) == plain

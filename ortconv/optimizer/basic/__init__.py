@@ -12,6 +12,7 @@ RESHAPES = Pass("ReshapeFusion", "basic.reshape:RULES")
 
 PASSES = (
     Pass("UnusedNodeElimination", "basic.unused:remove_unused"),
+    Pass("IdentityElimination", eliminate.eliminate_identity),  # shapes may depend on a constant behind an Identity
     Pass("ShapePropagation", "propagation:propagate"),
     Pass(
         "Level1Rules",
