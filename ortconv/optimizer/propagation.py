@@ -272,11 +272,20 @@ def _inferred(node: Node) -> list[Shape | None]:
 
 
 def _is_decided(node: Node) -> bool:
-    """True if dimensions of a result are unknown although those of all operands are known."""
+    """True if a result has unknown dimensions and no operand does, or if it has symbols and all sizes of the operands are known."""
     for v in node.outputs:
         if v is not None and v.shape is not None and v.static_shape is None:
-            return not node.subgraphs and all(v is None or v.static_shape is not None for v in node.inputs)
+            is_known = _has_dims if None in v.shape else _has_sizes
+            return not node.subgraphs and all(map(is_known, node.present_inputs))
     return False
+
+
+def _has_dims(value: Value) -> bool:
+    return value.shape is not None and None not in value.shape
+
+
+def _has_sizes(value: Value) -> bool:
+    return value.static_shape is not None
 
 
 def _refine(out: Value, shape: Shape, equal: Equalities) -> bool:

@@ -278,6 +278,18 @@ def test_what_known_operands_decide_is_known(symbol: str) -> None:
     assert propagate(g, Context()) == 0
 
 
+def test_a_size_that_only_a_symbol_decides_is_known() -> None:
+    """Tools that do not know an operator of com.microsoft declare its result without sizes."""
+    text = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> g (float[N,4] x) => (float[n,m] y) {
+        a = com.microsoft.QuickGelu(x)
+        y = Neg(a)
+    }"""
+    g = from_proto(parser.parse_model(text)).graph
+    value(g, "a").type = TensorType(DType.FLOAT, (None, 4))
+    propagate(g, Context())
+    assert value(g, "a").shape == ("N", 4)
+
+
 def test_what_data_decide_stays_open() -> None:
     g = graph("n = NonZero(x) y = Cast<to = 1>(n)", inputs="float[1,4,9] x")
     value(g, "n").type = TensorType(DType.INT64, (3, "?1"))
