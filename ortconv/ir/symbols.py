@@ -22,6 +22,11 @@ def is_anonymous(dim: object) -> bool:
     return isinstance(dim, str) and ANONYMOUS.match(dim) is not None
 
 
+def is_stated(dim: Dim) -> bool:
+    """True if a file states a dimension: as a number, or by a name that is not invented."""
+    return dim is not None and not (isinstance(dim, str) and dim.startswith("?"))
+
+
 def as_dim(element: object) -> Dim:
     """The dimension that an element of a shape states; None for another object, and for a negative number."""
     return element if isinstance(element, str) or (isinstance(element, int) and element >= 0) else None

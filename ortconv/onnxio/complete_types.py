@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from ortconv.ir.graph import Graph
-from ortconv.ir.types import TensorType, ValueType
+from ortconv.ir.symbols import is_stated
+from ortconv.ir.types import Dim, TensorType, ValueType
 from ortconv.onnxio.build import TypeReader
 from ortconv.onnxio.messages import graphs
 from ortconv.onnxproto import ModelProto
@@ -39,7 +40,7 @@ def keep_unknown(graph: Graph, stated: Mapping[str, ValueType]) -> None:
     """Reset inferred dimensions to unknown if the stated types leave them unknown.
 
     A symbol that occurs only once counts as unknown and stays. Other symbols mean that dimensions are equal; for these, the result
-    of inference is used.
+    of inference is used. An unknown dimension may get an invented symbol, which is not written.
     """
     if not stated:
         return
@@ -62,7 +63,12 @@ def _weaker(type: TensorType, stated: TensorType, alone: Collection[str]) -> Ten
         return TensorType(type.dtype)
     if len(type.shape) != len(stated.shape):
         return type
-    dims = (
-        known if known is None or known in alone else dim for dim, known in zip(type.shape, stated.shape, strict=True)
+    return TensorType(
+        type.dtype, tuple(_weaker_dim(*dims, alone) for dims in zip(type.shape, stated.shape, strict=True))
     )
-    return TensorType(type.dtype, tuple(dims))
+
+
+def _weaker_dim(dim: Dim, stated: Dim, alone: Collection[str]) -> Dim:
+    if stated is None:
+        return None if is_stated(dim) else dim
+    return stated if stated in alone else dim

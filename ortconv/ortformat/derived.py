@@ -14,8 +14,9 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.schema import Formal, Schema, schema_of
+from ortconv.ir.symbols import is_stated
 from ortconv.ir.tensor import Array, SparseTensor, Tensor
-from ortconv.ir.types import Dim, DType, TensorType
+from ortconv.ir.types import DType, TensorType
 
 
 def argument_counts(schema: Schema, actual: int) -> tuple[int, ...]:
@@ -56,11 +57,6 @@ def stored_type(value: Value, type: TensorType) -> TensorType:
         return type
     dims = (dim if is_stated(dim) else f"{value.name}[{axis}]" for axis, dim in enumerate(type.shape))
     return TensorType(type.dtype, tuple(dims))
-
-
-def is_stated(dim: Dim) -> bool:
-    """True if a file states a dimension: as a number, or by a name that is not invented."""
-    return dim is not None and not (isinstance(dim, str) and dim.startswith("?"))
 
 
 class GraphEdges(NamedTuple):

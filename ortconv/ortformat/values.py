@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ortconv.errors import GraphError, UnsupportedError
 from ortconv.ir.graph import Value
+from ortconv.ir.symbols import is_stated
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import Dim, DType, MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 from ortconv.ortformat import derived
@@ -104,7 +105,7 @@ class ValueWriter:
     def dimension(self, dim: Dim) -> int:
         """The index of the table of a dimension: a number, a stated symbol, or unknown."""
         out = self.out
-        if isinstance(dim, str) and derived.is_stated(dim):
+        if isinstance(dim, str) and is_stated(dim):
             value = out.pooled(out.shape("DimensionValue", "dim_type", "dim_param"), 2, self.text(dim))
         elif isinstance(dim, int):
             value = out.pooled(out.shape("DimensionValue", "dim_type", "dim_value"), 1, dim)
