@@ -139,7 +139,7 @@ def _is_weight(node: Node) -> bool:
     if node.op != "DequantizeLinear":
         return False
     users = node.out.consumers
-    if node.out.is_output or len(users) != 1 or len(users[0].inputs) != 1 or users[0].op.endswith("QuantizeLinear"):
+    if node.out.is_output or len(users) != 1 or len(users[0].inputs) != 1:
         return True
     after = users[0].out.consumers
     return users[0].out.is_output or len(after) != 1 or after[0].op != "QuantizeLinear"
