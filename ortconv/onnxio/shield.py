@@ -100,7 +100,9 @@ def _inferred_wrongly(found: Contents, opset: int) -> dict[str, Set[str]]:
         "Slice": _slices_of_shapes(found, _operators(found, "Slice", inputs=2)),
         "Squeeze": _squeezes_of_all_axes(found, _operators(found, "Squeeze")),
         "Expand": _expands_to_many_dimensions(found, _operators(found, "Expand", inputs=2), opset),
-        **{op: _resizes_to_rounded_sizes(found, _operators(found, op, inputs=1)) for op in _RESIZES},
+        "Upsample": _resizes_to_rounded_sizes(found, _operators(found, "Upsample", inputs=1)),
+        "Resize": _resizes_to_rounded_sizes(found, _operators(found, "Resize", inputs=1))
+        | _resizes_by_an_outer_constant(found),
     }
 
 
@@ -132,6 +134,16 @@ def _resizes_to_rounded_sizes(found: Contents, resizes: Sequence[NodeProto]) -> 
     return wrong
 
 
+def _resizes_by_an_outer_constant(found: Contents) -> set[str]:
+    """The outputs of Resizes in subgraphs that have scales and sizes, one of them empty: onnx does not see the length of a constant
+    outside, and refuses to have both.
+    """
+    inner = found.graphs[1:]
+    resizes = [node for part in inner for node in part.node if node.op_type == "Resize" and len(node.input) > 3]
+    empty = _empty_vectors(found) if resizes else set()
+    return {node.output[0] for node in resizes if node.output and not empty.isdisjoint(node.input[2:4])}
+
+
 def _floats(tensor: TensorProto) -> list[float]:
     """The elements of a short list of float32; [] for another or a damaged tensor."""
     from onnx.numpy_helper import to_array
@@ -161,15 +173,22 @@ def _squeezes_of_all_axes(found: Contents, squeezes: Sequence[NodeProto]) -> set
     """The outputs of Squeezes with an empty list of axes. onnx keeps all axes, onnxruntime removes those of size 1."""
     if not squeezes:
         return set()
+    empty = _empty_vectors(found)
+    return {node.output[0] for node in squeezes if _has_empty_axes(node, empty)}
+
+
+def _empty_vectors(found: Contents) -> set[str]:
+    """The names of the constants that are empty vectors."""
     constants = found.nodes.get("Constant", ())
     empty = {t.name for t in _initializers(found) if t.dims == [0]}
     empty.update(name for node in constants if any(map(_is_empty_list, node.attribute)) for name in node.output)
-    return {node.output[0] for node in squeezes if _has_empty_axes(node, empty)}
+    return empty
 
 
 def _is_empty_list(attribute: AttributeProto) -> bool:
     """True for the attribute of a Constant that is an empty vector."""
-    return not attribute.ints if attribute.name == "value_ints" else attribute.t.dims == [0]
+    is_list = attribute.name in ("value_ints", "value_floats")
+    return not (attribute.ints or attribute.floats) if is_list else attribute.t.dims == [0]
 
 
 def _has_empty_axes(node: NodeProto, empty: Container[str]) -> bool:

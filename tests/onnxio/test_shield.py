@@ -177,6 +177,21 @@ def test_sizes_are_products_in_float32(opset: int, body: str, expected: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("scales", "sizes"), [("none", "sizes"), ("made", "sizes"), ("listed", "sizes"), ("scales", "no_sizes")]
+)
+def test_a_resize_in_a_branch_by_a_constant_outside(scales: str, sizes: str) -> None:
+    body = f"u = Resize(x, , {scales}, {sizes})"
+    proto = parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]> g (float[1,2,s,s] x, bool b) => (float y)
+        <float[0] none = {{}}, int64[0] no_sizes = {{}}, float[4] scales = {{1, 1, 2, 2}}, int64[4] sizes = {{1, 2, 8, 8}}> {{
+        made = Constant<value = float[0] {{}}>() listed = Constant<value_floats: floats = []>()
+        y = If(b) <then_branch = t () => (u) {{ {body} }}, else_branch = e () => (v) {{ v = Neg(x) }}> }}""")
+    proto.graph.output[0].ClearField("type")
+    graph = from_proto(proto).graph
+    resize = next(node for node in graph.walk() if node.op == "Resize")
+    assert str(resize.out.type) == ("float[1,2,8,8]" if sizes == "sizes" else "float[1,2,?,?]")
+
+
+@pytest.mark.parametrize(
     ("opset", "body"),
     [
         (11, "y = Squeeze(x)"),
