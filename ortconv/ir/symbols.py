@@ -10,8 +10,8 @@ from ortconv.choices import natural
 from ortconv.ir.broadcast import is_minimum
 from ortconv.ir.types import Dim, Shape
 
-ANONYMOUS = re.compile(r"\?|unk__\d+$")
-"""Pattern of the symbols that shape inference invents, in ortconv and elsewhere."""
+ANONYMOUS = re.compile(r"\?|unk__\d+$|\w+_\d+_o\d+__d\d+$")
+"""Pattern of the symbols that shape inference invents, in ortconv, onnx, and ONNX Runtime's tools (Slice_12_o0__d1)."""
 
 TIMES = "·"
 """Separator of the factors in the name of a dimension that is a product of others, a number first: 4·batch."""
