@@ -31,8 +31,8 @@ def test_verify_each_ends_with_it(tmp_path: Path, wrong_fusion: None, capsys: py
     assert words[:5] == ["ortconv", "reduce", str(source), "--expect-exit", "4"]
     assert words[5:8] == ["--expect-output", "leave it out with --disable-pass WrongFusion", "--check"]
     assert shlex.split(words[8]) == [
-        *("ortconv", "convert", "{}", "-o", "{}.ort", "--optimization-level", "basic", "--verify-each"),
-        *("--fold-limit", "1"),
+        *("ortconv", "convert", "{}", "-o", "{}.ort", "--optimization-level", "basic", "--fold-limit", "1"),
+        "--verify-each",
     ]  # fmt: skip
 
 

@@ -354,3 +354,16 @@ def test_reshape_that_takes_axes_apart(perm: tuple[int, ...], parts: dict[int, t
 def test_reshape_that_joins_axes_blocks(shape: tuple[int, ...]) -> None:
     proto = sandwich("Reshape", (3, 0, 1, 2), inputs={"s": np.array(shape)}, out_rank=len(shape))
     assert transposes(proto) == 2
+
+
+def test_a_size_picked_out_of_range_stays_an_error_of_the_run() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[N,3,M] x) => (float[A,B,C] y, int64[D] n) <int64[1] i = {3}> {
+            t = Transpose<perm = [2, 1, 0]>(x)
+            y = Transpose<perm = [2, 1, 0]>(t)
+            k = Shape(t)
+            n = Gather(k, i)
+        }""")
+    graph = from_proto(proto).graph
+    assert PASS.run(graph, Context()) > 0
+    assert ops(graph) == {"Identity": 1, "Shape": 1, "Gather": 2}

@@ -17,7 +17,7 @@ import pytest
 
 import ortconv
 from ortconv.cli import SETTINGS, cli, command_of, main
-from ortconv.cli.convert import _options
+from ortconv.cli.options import options_of
 from ortconv.errors import FormatError, UnsafeInputError
 from ortconv.partition.profile import DeviceProfile
 from ortconv.pipeline.arguments import arguments, read_arguments
@@ -216,7 +216,7 @@ def parsed(given: list[str]) -> ortconv.Options:
     arguments = [str(SAMPLES / "mnist.onnx"), *given]
     with command.make_context("convert", arguments, parent=click.Context(cli, **SETTINGS)) as context:
         flags = dict(context.params)
-        return _options(flags, flags.pop("styles")[-1])
+        return options_of(flags, optimization_style=flags.pop("styles")[-1])
 
 
 def test_files_are_named_by_their_digests(tmp_path: Path) -> None:
