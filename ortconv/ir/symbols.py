@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ortconv.choices import natural
 from ortconv.ir.broadcast import is_minimum
@@ -19,7 +20,12 @@ TIMES = "·"
 
 def is_anonymous(dim: object) -> bool:
     """True for a symbol that shape inference invented."""
-    return isinstance(dim, str) and ANONYMOUS.match(dim) is not None
+    return isinstance(dim, str) and _is_invented(dim)
+
+
+@lru_cache(4096)
+def _is_invented(symbol: str) -> bool:
+    return ANONYMOUS.match(symbol) is not None
 
 
 def is_stated(dim: Dim) -> bool:
