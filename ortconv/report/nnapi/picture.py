@@ -13,6 +13,7 @@ from ortconv.nnapi.partitioning import IfStep, ModelStep, PartitionSteps, WhileS
 from ortconv.nnapi.plan import CompoundPlan, SimplePlan
 from ortconv.report.blocks import Frame, Line, in_order
 from ortconv.report.labels import short
+from ortconv.report.layout import between
 from ortconv.report.nnapi.dump import Compiled, title
 from ortconv.report.outline import ACCELERATOR, CPU, INPUT, MIXED, OUTPUT, PLAIN, Box
 
@@ -98,12 +99,8 @@ def _frame(model: Model, label: str, kind: str, names: Names, units: Sequence[Un
     outs = [Unit(_end(model, index, names, OUTPUT), (index,), ()) for index in model.outputs]
     every = [*ins, *units, *outs]
     makers = {index: at for at, unit in enumerate(every) for index in unit.makes}
-    readers: dict[int, dict[int, None]] = {}
-    for at, unit in enumerate(every):
-        for index in unit.reads:
-            if index in makers:
-                readers.setdefault(index, {})[at] = None
-    lines = [Line(makers[index], tuple(found), _operand(model, index, names)) for index, found in readers.items()]
+    nets = zip(*between(makers, ((at, index) for at, unit in enumerate(every) for index in unit.reads)))
+    lines = [Line(net.source, net.targets, _operand(model, index, names)) for net, index in nets]
     return Frame(label, kind, tuple(unit.item for unit in every), tuple(lines))
 
 
