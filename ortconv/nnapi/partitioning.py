@@ -12,7 +12,7 @@ from weakref import WeakSet
 from ortconv.nnapi.codes import FeatureLevel, Operation, Preference
 from ortconv.nnapi.device import NEVER, NO_WORK, Device, PreparedModel
 from ortconv.nnapi.errors import bad_data, op_failed
-from ortconv.nnapi.model import Model, ModelOperation
+from ortconv.nnapi.model import Model, ModelOperand, ModelOperation
 from ortconv.nnapi.operand import Lifetime
 from ortconv.nnapi.slicing import ModelPart, needs_runtime, supported_by
 from ortconv.nnapi.tracing import vlog
@@ -155,6 +155,9 @@ class PartitionSteps:
 
     steps: list[PartitionStep] = field(default_factory=list)
     models: list[Model] = field(default_factory=list)
+
+    def operand(self, key: SourceOperand) -> ModelOperand:
+        return self.models[key[0]].operands[key[1]]
 
     def describe(self) -> None:
         for at, step in enumerate(self.steps):
