@@ -8,6 +8,7 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operations.shapes import are_within
 
 HALF = np.float32(0.5)
 ScoreKernel = Callable[[Array], Array]
@@ -70,5 +71,5 @@ def require_ordered(boxes: Array) -> None:
 
 def require_indices(indices: Array, count: int) -> None:
     """Raise OP_FAILED for a batch index that is not below `count`."""
-    if indices.size and not 0 <= indices.min() <= indices.max() < count:
+    if not are_within(indices, count):
         raise op_failed(f"batches {indices.min()} to {indices.max()} are not within {count}")

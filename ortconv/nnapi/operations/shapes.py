@@ -62,6 +62,11 @@ def fits(c: OperationCall, shapes: Mapping[str, Dims]) -> None:
             raise op_failed(f"{name} has dimensions {list(x.dims)}, not {list(dims)}")
 
 
+def are_within(indices: Array, count: int) -> bool:
+    """True if all indices are at least 0 and less than `count`."""
+    return bool(indices.min(initial=0) >= 0 and indices.max(initial=-1) < count)
+
+
 def axis_of(axis: int, rank: int) -> int:
     """A non-negative axis. OP_FAILED outside of -rank..rank-1."""
     if not -rank <= axis < rank:
