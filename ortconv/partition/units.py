@@ -16,6 +16,7 @@ from ortconv.ir.nesting import readers
 from ortconv.ir.operands import clip_bounds, scalar
 from ortconv.ir.operators import MICROSOFT, traits
 from ortconv.ir.schema import since_version
+from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit, UnitOperand
 
@@ -45,15 +46,15 @@ def _first_type_kept(target: Node, dqs: Members, qs: Members) -> bool:
 
 def _same_parameters(target: Node, dqs: Members, qs: Members) -> bool:
     """True if all types are equal, and scales and zero points on both sides are equal constants of one element."""
-    pairs = [(dqs[0].input(slot), qs[0].input(slot)) for slot in (1, 2)]
     return _same_types(target, dqs, qs) and all(
-        a is not None and b is not None and _equal_scalar(a, b) for a, b in pairs
+        _equal_scalars(dqs[0].constant(slot), qs[0].constant(slot)) for slot in (1, 2)
     )
 
 
-def _equal_scalar(a: Value, b: Value) -> bool:
-    x, y = a.constant, b.constant
-    return x is not None and y is not None and x.size == y.size == 1 and x.dtype is y.dtype and x.item() == y.item()
+def _equal_scalars(a: Tensor | None, b: Tensor | None) -> bool:
+    if a is None or b is None or not a.size == b.size == 1:
+        return False
+    return a.dtype is b.dtype and a.item() == b.item()
 
 
 def _bias_is_int32(target: Node, dqs: Members) -> bool:
