@@ -158,7 +158,7 @@ class CpuProgram:
                 room_here = [places.get(index) for index in operation.outputs]
                 results = self._branch(operation, operands, admit, room_here, context)
             else:
-                declared = [model.operands[index].kind for index in operation.outputs]
+                declared = model.kinds(operation.outputs)
                 results = run.operation(operation, operands, declared, admit)
             if context.observer is not None:
                 context.observer(model, operation, time.perf_counter() - start)

@@ -66,7 +66,7 @@ def needs_runtime(model: Model, operation: ModelOperation) -> bool:
     """True if only the CPU can run the operation: control flow with an operand of unknown size, in this model or inside."""
     if not operation.code.is_control_flow:
         return False
-    kinds = [model.operands[index].kind for index in (*operation.inputs, *operation.outputs)]
+    kinds = model.kinds((*operation.inputs, *operation.outputs))
     for index in operation.inputs:
         if (inner := model.operands[index].model) is not None:
             kinds += [*inner.input_types, *inner.output_types]
