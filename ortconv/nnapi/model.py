@@ -247,6 +247,11 @@ class Model(Handle):
             raise bad_data(f"there are {len(kinds)} arguments, not one {index}")
         return kinds[index]
 
+    def inner_models(self, operation: ModelOperation) -> list[Model]:
+        """The models that an operation refers to, in the order of its inputs."""
+        referenced = (self.operands[index].model for index in operation.inputs)
+        return [model for model in referenced if model is not None]
+
     def kinds(self, indices: Iterable[int]) -> list[OperandType]:
         """The types of these operands."""
         return [self.operands[index].kind for index in indices]
