@@ -168,7 +168,7 @@ def _group(target: Node, selector: Selector) -> NodeUnit | None:
         return None
     nodes = (*dqs, target, *clip, *qs)
     inputs = tuple(_dequantized(by_slot[i]) if i in by_slot else _plain(v) for i, v in enumerate(target.inputs))
-    made = [UnitOperand(q.out, q.input(1), q.input(2)) for q in qs]
+    made = [_with_parameters(q.out, q, 1) for q in qs]
     return NodeUnit(target, nodes, inputs, (*made, *(_plain(v) for v in target.outputs[len(made) :])))
 
 
@@ -266,8 +266,7 @@ def _plain(value: Value | None) -> UnitOperand | None:
 
 
 def _dequantized(dq: Node) -> UnitOperand | None:
-    value = dq.input(0)
-    return None if value is None else UnitOperand(value, dq.input(1), dq.input(2))
+    return _with_parameters(dq.input(0), dq, 1)
 
 
 def single_unit(node: Node) -> NodeUnit:
