@@ -23,7 +23,7 @@ def overlaps(box: Array, others: Array) -> Array:
     return np.where(union > 0, shared / union, np.float32(0))
 
 
-def hard_nms(scores: Array, boxes: Array, threshold: float, limit: int = -1) -> Array:
+def hard_nms(scores: Array, boxes: Array, threshold: float, limit: int) -> Array:
     """Indices of the boxes that do not overlap a better box by `threshold` or more, best first; at most `limit` if it is >= 0."""
     left = np.argsort(-scores, kind="stable")
     kept: list[int] = []
