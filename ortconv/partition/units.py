@@ -17,6 +17,7 @@ from ortconv.ir.nesting import readers
 from ortconv.ir.operands import clip_bounds, scalar
 from ortconv.ir.operators import MICROSOFT, traits
 from ortconv.ir.schema import since_version
+from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit, UnitOperand
 
@@ -46,15 +47,15 @@ def _first_type_kept(target: Node, dqs: Members, qs: Members) -> bool:
 
 def _same_parameters(target: Node, dqs: Members, qs: Members) -> bool:
     """True if all types are equal, and scales and zero points on both sides are equal constants of one element."""
-    pairs = [(dqs[0].input(slot), qs[0].input(slot)) for slot in (1, 2)]
     return _same_types(target, dqs, qs) and all(
-        a is not None and b is not None and _equal_scalar(a, b) for a, b in pairs
+        _equal_scalars(dqs[0].constant(slot), qs[0].constant(slot)) for slot in (1, 2)
     )
 
 
-def _equal_scalar(a: Value, b: Value) -> bool:
-    x, y = a.constant, b.constant
-    return x is not None and y is not None and x.size == y.size == 1 and x.dtype is y.dtype and x.item() == y.item()
+def _equal_scalars(a: Tensor | None, b: Tensor | None) -> bool:
+    if a is None or b is None or not a.size == b.size == 1:
+        return False
+    return a.dtype is b.dtype and a.item() == b.item()
 
 
 def _bias_is_int32(target: Node, dqs: Members) -> bool:
@@ -181,7 +182,7 @@ def _group(target: Node, selector: Selector) -> NodeUnit | None:
         return None
     nodes = (*dqs, target, *clip, *qs)
     inputs = tuple(_dequantized(by_slot[i]) if i in by_slot else _plain(v) for i, v in enumerate(target.inputs))
-    made = [UnitOperand(q.out, q.input(1), q.input(2)) for q in qs]
+    made = [_with_parameters(q.out, q, 1) for q in qs]
     return NodeUnit(target, nodes, inputs, (*made, *(_plain(v) for v in target.outputs[len(made) :])))
 
 
@@ -285,8 +286,7 @@ def _plain(value: Value | None) -> UnitOperand | None:
 
 
 def _dequantized(dq: Node) -> UnitOperand | None:
-    value = dq.input(0)
-    return None if value is None else UnitOperand(value, dq.input(1), dq.input(2))
+    return _with_parameters(dq.input(0), dq, 1)
 
 
 def single_unit(node: Node) -> NodeUnit:
