@@ -90,6 +90,13 @@ GROUPS = {
                    "DequantizeLinear DequantizeLinear LayerNormalization QuantizeLinear"),
     "layer norm uint8 bias": (IN, f"{X} {B} c = DequantizeLinear (bias, s, z) t = LayerNormalization (a, b, c) {Q}",
                               {"w": u8(8), "bias": u8(8)}, "LayerNormalization"),
+    "batch norm, four dequantized": (
+        IN, f"{X} {B} c = DequantizeLinear (w, s, z) d = DequantizeLinear (w, s, z) "
+            f"t = BatchNormalization (a, b, c, d, m) {Q}", {"w": u8(4), "m": f32(4)},
+        "DequantizeLinear DequantizeLinear DequantizeLinear DequantizeLinear BatchNormalization QuantizeLinear"),
+    "scatter": (f"{IN2}, int64[1,4,8,8] i", f"{X} {B} t = ScatterElements (a, i, b) {Q}", {},
+                "DequantizeLinear DequantizeLinear ScatterElements QuantizeLinear"),
+    "cumulated sum": (IN, f"{X} t = CumSum (a, k) {Q}", {"k": i64(2)}, "DequantizeLinear CumSum QuantizeLinear"),
     "top k": (IN, f"{X} t, i = TopK (a, k) {Q}", {"k": i64(2)}, "DequantizeLinear TopK QuantizeLinear"),
     "where": (f"bool[1] c, {IN2}", f"{X} {B} t = Where (c, a, b) {Q}", {},
               "DequantizeLinear DequantizeLinear Where QuantizeLinear"),
