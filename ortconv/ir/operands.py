@@ -66,6 +66,16 @@ def only_reader(value: Value) -> Node | None:
     return None if use is None else use[0]
 
 
+def is_only_quantized(node: Node) -> bool:
+    """True if only a QuantizeLinear reads a result, perhaps through a Clip or Relu, and no operand is dequantized."""
+    reader = only_reader(node.out)
+    if reader is not None and reader.op in ("Clip", "Relu"):
+        reader = only_reader(reader.out)
+    makers = (value.producer for value in node.present_inputs)
+    dequantized = any(maker is not None and maker.op == "DequantizeLinear" for maker in makers)
+    return reader is not None and reader.op == "QuantizeLinear" and not dequantized
+
+
 def reader_of(value: Value, *ops: str) -> Node | None:
     """The only reader of a value, if it has one of these operators of the default domain; else None."""
     node = only_reader(value)

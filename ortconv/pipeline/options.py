@@ -181,6 +181,7 @@ class Options:
             fold_limit=self.fold_limit,
             stop_after=self.stop_after,
             offload=self.maximize_offload,
+            nnapi=self.use_nnapi,
         )
 
     def validation(self) -> ValidationSettings:

@@ -94,9 +94,13 @@ def optimize(
     """
     if not isinstance(model, Model):
         raise UsageError(f"not a Model, but of type {type(model).__name__}", hint="load it: ortconv.load(path)")
-    recipe = recipes.make(level, offload=offload is not Offload.NONE) if isinstance(level, str) else level
-    context = context or Context(PassSettings(recipe.fold_limit, recipe.stop_after))
     targets = _targets(target)
+    if isinstance(level, str):
+        nnapi = any(one.ep == "nnapi" for one in targets)
+        recipe = recipes.make(level, offload=offload is not Offload.NONE, nnapi=nnapi)
+    else:
+        recipe = level
+    context = context or Context(PassSettings(recipe.fold_limit, recipe.stop_after))
     if narrow is not None or any(recipe.stages.values()):
         _import_onnx(model.graph, context.settings.release)
     with guarded(model.graph, "optimizing"):
@@ -113,6 +117,7 @@ def optimize(
             notify(observer, "offload", model)
         elif offload is not Offload.NONE:
             _run(model, recipe.offload, context, observer)
+        _run(model, recipe.basic_for_nnapi, context, observer)
         partitionings = _divide(model, targets, limits, observer)
         with context.for_cpu():
             _fuse(model, recipe, context, observer)
@@ -151,6 +156,7 @@ def _fuse(model: Model, recipe: recipes.Recipe, context: Context, observer: Obse
     insert_casts(model, context.settings.release)
     if expanded:
         _run(model, recipe.basic, context, observer)
+    _run(model, recipe.basic_for_nnapi, context, observer)
     if narrow_readers(model):
         from ortconv.optimizer.runtime_style import passes
 

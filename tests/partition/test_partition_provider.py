@@ -3,7 +3,7 @@
 Each line of provider_verdicts.jsonl has a random graph and, by feature level, the partitions that GetCapability of the provider
 finds in it, as names of the nodes' first outputs. The provider was that of ONNX Runtime 1.21, built for Linux with two changes: it
 accepts operator versions up to 27, as later releases do, and it converts floats to int32 as Arm does. The graphs are a choice from
-10,000 that covers all verdicts and objections, without those where ortconv refuses nodes because NNAPI itself would.
+15,000 that covers all verdicts and objections, without those where ortconv refuses nodes because NNAPI itself would.
 """
 
 from __future__ import annotations

@@ -96,6 +96,21 @@ def test_other_numbers(scale, end):
     assert messages(graph, "Resize") == ([said] if end else [])
 
 
+@pytest.mark.parametrize(
+    ("inputs", "nodes", "refused"),
+    [
+        ("float[2,6] x", "t = Pad (x, p)", True),
+        ("float[2,6] x", "a = Pad (x, p)  t = Relu (a)", True),
+        ("float[2,6] x", "a = Pad (x, p)  t = Identity (a)", False),
+        ("uint8[2,6] x", "a = DequantizeLinear (x, s, z)  b = Neg (a)  t = Pad (b, p)", True),
+    ],
+)
+def test_a_pad_that_the_provider_takes_for_a_group(inputs: str, nodes: str, refused: bool) -> None:
+    graph = make(inputs, f"{nodes}  y = QuantizeLinear (t, s, z)", p=i64(0, 0, 1, 1))
+    said = f"runtime: Pad is between values that are not quantized and QuantizeLinear{FAILS}"
+    assert messages(graph, "Pad") == ([said] if refused else [])
+
+
 def test_a_node_that_the_provider_refuses_is_not_said_to_be_taken():
     found = messages(make("float[N,1,1,1,2] x", "y = Tanh (x)"), "Tanh")
     assert found == ["static-shape: 'x' has shape [N,1,1,1,2]: NNAPI needs every dimension"]

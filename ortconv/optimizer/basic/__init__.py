@@ -40,11 +40,16 @@ PASSES = (
 FOR_CPU = frozenset({"GroupNormFusion"})
 """Names of the passes that decompose operators which an accelerator may support as they are. They run after nodes are assigned."""
 
+FOR_NNAPI = frozenset({"EmptyScalesElimination", "PadSeparation"})
+"""Names of the passes that run only for NNAPI, just before nodes are assigned, and again after the passes for the CPU."""
+
 OPT_IN = (
     Pass("LossyCastChainElimination", "basic.cast_chain:eliminate_lossy_cast_chain", "Cast"),
     Pass("WeightBiasQuantization", "basic.quantize_weights:quantize_weights", "Conv", "ConvTranspose", "Gemm"),
+    Pass("EmptyScalesElimination", "basic.nnapi:state_scales", "Resize"),
+    Pass("PadSeparation", "basic.nnapi:separate_pad", "Pad"),
 )
-"""Passes that run only on request, because they change the numbers."""
+"""Passes that run only on request, because they change the numbers, or help only one provider."""
 
-INEXACT = frozenset(p.name for p in OPT_IN)
+INEXACT = frozenset(p.name for p in OPT_IN) - FOR_NNAPI
 """Names of the passes that change the numbers by more than rounding."""

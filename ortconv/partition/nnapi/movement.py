@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ortconv.ir.operands import ints
+from ortconv.ir.operands import ints, is_only_quantized
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, not_constant, not_empty, rank, role
@@ -105,6 +105,13 @@ def pad(unit: NodeUnit, target: Target) -> Objections:
         yield Objection("attribute", message, "pad the other axes by 0")
 
 
+def separate(unit: NodeUnit, target: Target) -> Objections:
+    """Require another node between the operator and QuantizeLinear: the provider takes it for a QDQ group without inputs."""
+    if not unit.is_group and is_only_quantized(unit.target):
+        message = f"{unit.op} is between values that are not quantized and QuantizeLinear"
+        yield Objection("group", message, "convert --use-nnapi puts an Identity after it")
+
+
 def stated_axes(unit: NodeUnit, target: Target) -> Objections:
     """Require axes if there are steps: the provider looks for a constant without a name."""
     inputs = unit.target.inputs
@@ -128,7 +135,8 @@ ROWS = (
     NnapiRow("Gather", level=29, check=all_of(SHAPED, not_empty, gather), runtime=no_negative_indices),
     NnapiRow("Slice", since=10, level=28, check=all_of(rank(0, 4), not_empty, constant(1, 2, 3, 4), stated_axes)),
     NnapiRow("Split", since=13, level=29, check=split),
-    NnapiRow("Pad", since=11, level=29, check=all_of(SHAPED, not_empty, CONSTANT, constant(1, 2), pad)),
+    NnapiRow("Pad", since=11, level=29, check=all_of(SHAPED, not_empty, CONSTANT, constant(1, 2), pad),
+        runtime=separate),
     NnapiRow("DepthToSpace",
         check=all_of(nchw_level("DepthToSpace", 29), images, rank(4, 4), attribute_is("mode", "DCR", since=11, instead=CHANNELS))),
 )  # fmt: skip

@@ -48,11 +48,9 @@ def extent(unit: NodeUnit, target: Target) -> Objections:
         return
     values = const.numpy().ravel().tolist()
     if len(values) != 4:
-        yield Objection(
-            "shape",
-            f"{role(unit, slot)} has {len(values)} elements: NNAPI needs 4",
-            "give an input that is not used an empty name" if not values else "",
-        )
+        ending = "" if values else ", and ONNX Runtime's provider ends the process on none"
+        advice = "" if values else "give an input that is not used an empty name; convert --use-nnapi does so"
+        yield Objection("shape", f"{role(unit, slot)} has {len(values)} elements: NNAPI needs 4{ending}", advice)
         return
     yield from _layout(shape, values, slot, target)
 

@@ -1,0 +1,56 @@
+"""Equal forms of nodes on which ONNX Runtime's NNAPI provider ends the process, wherever the nodes would run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ortconv.ir.operands import constant_of, is_only_quantized
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.pattern import Match, P
+
+if TYPE_CHECKING:
+    from ortconv.ir.graph import Value
+    from ortconv.ir.tensor import Array
+
+OPTIONAL_SCALES = 13
+"""The operator set from which on a Resize may leave out its scales."""
+
+
+@rule("EmptyScalesElimination", P("Resize", "x", ..., where=lambda node: node.opset >= 11))
+def state_scales(m: Match) -> Replacement:
+    """Resize(x, roi, {}, sizes)  ->  Resize(x, roi, , sizes), or with the scales of these sizes in operator sets 11 and 12
+
+    Counterpart: none: the CPU provider accepts empty scales
+    Opt-in: runs with --use-nnapi, since the NNAPI provider reads scales that are not there.
+    """
+    node = m.root
+    scales = constant_of(node.input(2))
+    if scales is None or scales.size or node.input(3) is None:
+        return None
+    if node.opset >= OPTIONAL_SCALES:
+        return New("Resize", [m.x, node.input(1), None, node.input(3)], node.attrs, like=node)
+    stated = _scales(m.x, node.out)
+    return None if stated is None else New("Resize", [m.x, node.input(1), stated], node.attrs, like=node)
+
+
+def _scales(x: Value, y: Value) -> Array | None:
+    """The scale of each axis if the sizes of the result, which onnxruntime computes from them, are those of y; else None."""
+    before, after = x.static_shape, y.static_shape
+    if before is None or after is None or 0 in before:
+        return None
+    sizes = np.array(before, np.float32)
+    scales = np.array(after, np.float32) / sizes
+    return scales if tuple((sizes * scales).astype(np.int64)) == after else None
+
+
+@rule("PadSeparation", P("Pad", ...))
+def separate_pad(m: Match) -> Replacement:
+    """QuantizeLinear(Pad(x))  ->  QuantizeLinear(Identity(Pad(x))), also with a Clip or Relu before QuantizeLinear
+
+    Counterpart: none: the CPU provider accepts both
+    Opt-in: runs with --use-nnapi, since the NNAPI provider looks for a DequantizeLinear before such a Pad and checks no end.
+    """
+    node = m.root
+    return New("Identity", [New("Pad", node.inputs, node.attrs, like=node)]) if is_only_quantized(node) else None
