@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from ortconv.choices import natural
 from ortconv.inputs import shape_inputs
 from ortconv.inputs.demands import Numbers
 from ortconv.inputs.ranks import LARGEST_RANK, rank_of
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.symbols import PLUS
+from ortconv.ir.symbols import stated_sum
 from ortconv.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ class Problem:
 
     def with_sums(self, sizes: Sizes) -> Sizes:
         """The sizes, with each free dimension whose name is a sum of others, such as past + rows, set to the sum of their sizes."""
-        return sizes | {n: total for n in self.free if (total := _sum(n, sizes)) is not None}
+        return sizes | {n: total for n in self.free if (total := stated_sum(n, sizes)) is not None}
 
     def other_targets(self) -> Iterator[Sizes]:
         """Alternatives to the initial values of the targets' elements."""
@@ -131,14 +130,6 @@ class Problem:
         """The shape of a generated input with these sizes."""
         named = self.shapes.get(value, ())
         return tuple(d if isinstance(d, int) else sizes[d] for d in named)
-
-
-def _sum(name: str, sizes: Sizes) -> int | None:
-    """The sum that a name states as names of sizes and numbers; None if it states none."""
-    terms = [term.strip() for term in name.split(PLUS)]
-    found = [sizes.get(term, natural(term)) for term in terms]
-    known = [size for size in found if size is not None]
-    return sum(known) if len(found) == len(known) > 1 else None
 
 
 def dimensions(value: Value) -> tuple[int | str, ...]:

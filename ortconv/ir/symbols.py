@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from ortconv.choices import natural
@@ -113,6 +113,14 @@ def _terms(dim: int | str) -> Counter[Dim]:
     if isinstance(dim, int) or "(" in dim:
         return Counter([dim])
     return Counter(d if (number := natural(d)) is None else number for d in dim.split(PLUS))
+
+
+def stated_sum(name: str, sizes: Mapping[str, int]) -> int | None:
+    """The sum that a name states as names of sizes and numbers, such as past + rows; None if it states none."""
+    terms = [term.strip() for term in name.split(PLUS)]
+    found = [sizes.get(term, natural(term)) for term in terms]
+    known = [size for size in found if size is not None]
+    return sum(known) if len(found) == len(known) > 1 else None
 
 
 def at_most(limit: Dim, dim: Dim) -> Dim:
