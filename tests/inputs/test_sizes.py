@@ -164,6 +164,20 @@ CASES = {
         ),
         {"K": 5},
     ),
+    "behind pads that exporters compute": (
+        graph(
+            "z = ConstantOfShape<value = int64[1] {0}>(k) c = Concat<axis = 0>(q, z) r = Reshape(c, m) l = Slice(r, i, e, o, i)"
+            " t = Transpose<perm = [1, 0]>(l) f = Reshape(t, i) p = Cast<to = 7>(f) a = Pad(x, p) y = Conv(a, w)",
+            k=ints(4),
+            q=ints(0, 1, 0, 1),
+            m=ints(-1, 2),
+            i=ints(-1),
+            e=ints(-9),
+            o=ints(0),
+            w=(2, 5, 3, 3),
+        ),
+        {"C": 5},
+    ),
     "positions": (
         graph(
             "c = Conv<strides = [4, 4]>(x, w) r = Reshape(c, s) y = Add(r, p)",
