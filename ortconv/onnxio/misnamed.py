@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import count, islice
 
-from ortconv.errors import GraphError
+from ortconv.errors import OrtconvError
 from ortconv.ir.symbols import stated_sum
 from ortconv.ir.types import Dim, TensorType, ValueType
 from ortconv.onnxio.build import TypeReader
 from ortconv.onnxio.infer import infer_model
 from ortconv.onnxproto import GraphProto, ModelProto
+from ortconv.watch import risky
 
 LEAST_PRIME = 101
 """The sizes tried are primes from here on: products and sums of them do not equal one of them by chance."""
@@ -63,8 +64,9 @@ def _sizes(
             if dim.dim_param:
                 dim.dim_value = sizes[dim.dim_param]
     try:
-        graph = infer_model(proto.SerializeToString()).graph
-    except GraphError:
+        with risky("onnx inferring shapes for tried sizes"):
+            graph = infer_model(proto.SerializeToString()).graph
+    except OrtconvError:
         return {}
     read, found = TypeReader(), {}
     for info in (*graph.output, *graph.value_info):
