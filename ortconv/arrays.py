@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
@@ -110,7 +111,10 @@ def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, Any]:
     if version not in ((1, 0), (2, 0)):
         raise FormatError(f"'{name}' has version {version[0]}.{version[1]} of the format; 1.0 and 2.0 can be read")
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, by_columns, dtype = read_header(stream)
+    try:
+        shape, by_columns, dtype = read_header(stream)
+    except (ValueError, TypeError, SyntaxError, TokenError) as error:
+        raise FormatError(f"the header of '{name}' is damaged") from error
     if dtype.hasobject:
         raise UnsafeInputError("holds pickled objects, which can run code when they are read")
     if dtype.fields is not None or dtype.subdtype is not None:

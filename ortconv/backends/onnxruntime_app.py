@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ortconv.backends import onnxruntime_c
-from ortconv.backends.onnxruntime_cpu import native, runtime, session_options
+from ortconv.backends.onnxruntime_cpu import native, opened, runtime, session_options
 from ortconv.errors import BackendError
 
 SAVED = "session.enable_saved_runtime_optimizations"
@@ -74,14 +74,10 @@ class AppSession:
             return
         if settings.direct:
             raise BackendError("direct initializers need the C library and inputs of numbers", backend="onnxruntime")
-        onnxruntime, options = runtime(), session_options(library, settings.threads, settings.entries)
+        options = session_options(library, settings.threads, settings.entries)
         if is_source:
-            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-        with native(f"opening {file.name} with {settings}"):
-            made = onnxruntime.InferenceSession(
-                str(file), options, providers=["CPUExecutionProvider"], enable_fallback=False
-            )
-        self.run = partial(made.run, None, dict(feeds))
+            options.graph_optimization_level = runtime().GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        self.run = partial(opened(str(file), options, f"{file.name} with {settings}").run, None, dict(feeds))
 
     def run_first(self) -> None:
         """Run for the first time; native code may crash."""

@@ -309,14 +309,19 @@ def _session(
     profile: str | None = None,
     entries: Mapping[str, str] | None = None,
 ) -> Any:
-    onnxruntime, options = runtime(), session_options(library, threads, entries or {})
+    options = session_options(library, threads, entries or {})
     if not default:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.graph_optimization_level = runtime().GraphOptimizationLevel.ORT_DISABLE_ALL
         options.add_session_config_entry("session.x64quantprecision", "1")
     if profile is not None:
         options.enable_profiling, options.profile_file_prefix = True, profile
-    with native(f"opening {_name(model, default)}"):
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=False)
+    return opened(model, options, _name(model, default))
+
+
+def opened(model: str | bytes, options: Any, name: str) -> Any:
+    """A session on the CPU. `name` is that of the model in messages."""
+    with native(f"opening {name}"):
+        return runtime().InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=False)
 
 
 @contextmanager

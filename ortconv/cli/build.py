@@ -12,6 +12,7 @@ from ortconv.cli import present
 from ortconv.cli.github import annotate, append_summary, check_github, set_output
 from ortconv.cli.options import FILE_OR_FOLDER, GITHUB, JSON_AND_QUIET, LIMITS_OF_BUILDS, add, flag, jobs, written
 from ortconv.cli.render import convert_line
+from ortconv.files import write_text
 from ortconv.process import usable_cores
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, 
     """
     from ortconv.cli.batch_view import BatchView
     from ortconv.cli.tables import as_markdown
-    from ortconv.files import write_text
     from ortconv.project.build import Building
     from ortconv.project.project import find_project, read_project
     from ortconv.report.build import sections

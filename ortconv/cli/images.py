@@ -41,7 +41,7 @@ def _check_size(width: int, height: int) -> None:
         raise ValueError(f"it has {width}x{height} pixels; 1 to {MOST_PIXELS} can be read")
 
 
-def as_input(pixels: Array, type: TensorType, low: float | None = None, high: float | None = None) -> Array:
+def as_input(pixels: Array, type: TensorType, low: float | None, high: float | None) -> Array:
     """Pixels in the shape and element type of an input: channels first or last, a batch of one, gray for one channel.
 
     If `low` and `high` are given, 0..255 is mapped to that range. UsageError if the sizes do not agree: nothing is resized.

@@ -18,7 +18,7 @@ from ortconv.cli.progress import stage_line
 from ortconv.cli.render import columns, labeled
 from ortconv.cli.usage import Commands
 from ortconv.errors import MismatchError
-from ortconv.files import size
+from ortconv.files import size, write_text
 from ortconv.wording import command_line, counted, listed
 
 if TYPE_CHECKING:
@@ -71,7 +71,6 @@ def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str | None, vlog: 
 def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
     if flags["svg"] is None and flags["dot"] is None:
         return
-    from ortconv.files import write_text
     from ortconv.report.blocks import dot, svg
     from ortconv.report.nnapi.picture import partitions_frame
 

@@ -17,7 +17,7 @@ from ortconv.cli import options as shared
 from ortconv.cli.nnapi_options import OBSERVED, OF_BACKEND, configured, observed
 from ortconv.cli.render import columns
 from ortconv.errors import MismatchError, UsageError
-from ortconv.files import size
+from ortconv.files import size, write_text
 from ortconv.watch import note_stage
 from ortconv.wording import counted
 
@@ -257,7 +257,6 @@ def _summary(session: Session, trace: Trace) -> Summary:
 
 
 def _profile(session: Session, feeds: Mapping[str, Any], target: Path) -> list[dict[str, Any]]:
-    from ortconv.files import write_text
     from ortconv.report.run import by_operator, chrome_trace
 
     events = session.profile(feeds)

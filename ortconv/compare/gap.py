@@ -175,7 +175,7 @@ def widest(gaps: Sequence[Gap]) -> Gap:
     )
 
 
-def gap_of_all(want: Any, results: Sequence[Any], others: Sequence[Any] = ()) -> Gap:
+def gap_of_all(want: Any, results: Sequence[Any], others: Sequence[Any]) -> Gap:
     """The widest gap, in every respect, from `want` to one of the results. It counts the elements that differ in any result, or in
     `others`.
     """

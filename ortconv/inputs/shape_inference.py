@@ -42,11 +42,12 @@ def inferred_shapes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[Val
 def _encoder_shapes(problem: Problem, node: Node, found: Mapping[Value, Numbers]) -> dict[Value, Numbers]:
     """The shapes inside the encoder of a node that generates text. Its first input is that of the node."""
     encoder, x = node.attrs.get("encoder"), node.input(0)
-    if node.domain != MICROSOFT or not isinstance(encoder, Graph) or not encoder.inputs or x is None or x not in found:
+    shape = None if x is None else found.get(x)
+    if node.domain != MICROSOFT or not isinstance(encoder, Graph) or not encoder.inputs or shape is None:
         return {}
     if node not in problem.encoders:
         problem.encoders[node] = Problem(encoder, [], outer=tuple(captures(node)))
-    return inferred_shapes(problem.encoders[node], {}, {encoder.inputs[0]: found[x]})
+    return inferred_shapes(problem.encoders[node], {}, {encoder.inputs[0]: shape})
 
 
 def _model_with_sizes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[Value, Numbers]) -> ModelProto:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ortconv.nnapi.codes import ResultCode
-from ortconv.nnapi.cpu import RunLimits
 from ortconv.nnapi.device import PreparedModel, Timing
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
-from ortconv.nnapi.running import OperandValue
 from ortconv.nnapi.validation import LARGEST, compatible
+
+if TYPE_CHECKING:
+    from ortconv.nnapi.plan import Request
 
 
 def prepared_model(answer: object) -> PreparedModel:
@@ -20,24 +22,17 @@ def prepared_model(answer: object) -> PreparedModel:
     return answer
 
 
-def execute(
-    prepared: PreparedModel,
-    kinds: Sequence[OperandType],
-    inputs: Sequence[OperandValue],
-    room: Sequence[int | None],
-    limits: RunLimits,
-    measure: bool,
-) -> tuple[list[Tensor], Timing]:
+def execute(prepared: PreparedModel, kinds: Sequence[OperandType], request: Request) -> tuple[list[Tensor], Timing]:
     """Run a driver's model with outputs of these types. Raises ValueError for results or durations, and OP_FAILED for shapes of
     outputs that do not fit, which a driver must not return.
     """
     try:
-        results, timing = prepared.execute(inputs, room, limits, measure)
+        results, timing = prepared.execute(request.inputs, request.room, request.limits, request.measure)
     except NnapiError as error:
         if error.code is ResultCode.OUTPUT_INSUFFICIENT_SIZE:
             _check_shapes(error, kinds)
         raise
-    _check_results(results, kinds, room)
+    _check_results(results, kinds, request.room)
     _check_timing(timing)
     return results, timing
 

@@ -166,9 +166,7 @@ class Compilation(Handle):
 
     def _preferred(self, index: int, of: Callable[[Device], int], least: int, *, is_output: bool) -> int:
         plan = self.plan
-        count = len(self.model.outputs if is_output else self.model.inputs)
-        if not 0 <= index < count:
-            raise bad_data(f"there are {count} arguments, not one {index}")
+        self.model.argument_type(index, is_output)  # raises for an index without an argument
         return max([least, *(of(device) for device in plan.devices_of(is_output, index))])
 
     def _partitioned(self, deadline: float | None) -> ExecutionPlan:

@@ -158,7 +158,7 @@ class CpuProgram:
                 room_here = [places.get(index) for index in operation.outputs]
                 results = self._branch(operation, operands, admit, room_here, context)
             else:
-                declared = [model.operands[index].kind for index in operation.outputs]
+                declared = model.kinds(operation.outputs)
                 results = run.operation(operation, operands, declared, admit)
             if context.observer is not None:
                 context.observer(model, operation, time.perf_counter() - start)
@@ -184,16 +184,8 @@ class CpuProgram:
         for index, kind in zip(operation.outputs, kinds):
             capacity = places.get(index)
             if capacity is not None and kind.nbytes > capacity:
-                raise OutputTooSmallError(self._shapes({**values, **dict(zip(operation.outputs, kinds))}, places))
-
-    def _shapes(self, values: KnownTypes, places: dict[int, int | None]) -> list[tuple[Dims, bool]]:
-        """For every output, the dimensions as far as they are known, and whether its buffer is large enough."""
-        shapes = []
-        for index in self.model.outputs:
-            value, capacity = values.get(index), places.get(index)
-            dims = self.model.operands[index].kind.dims if value is None else value.dims
-            shapes.append((dims, value is None or capacity is None or value.nbytes <= capacity))
-        return shapes
+                made = {**values, **dict(zip(operation.outputs, kinds))}
+                raise OutputTooSmallError(output_shapes(self.model, made, places))
 
     def _branch(
         self,
@@ -227,6 +219,16 @@ class CpuProgram:
             results = body._run(state, None, context)
             state = [*results, *state[len(results) :]]
         return [_known(value) for value in state[: len(operation.outputs)]]
+
+
+def output_shapes(model: Model, values: KnownTypes, room: Mapping[int, int | None]) -> list[tuple[Dims, bool]]:
+    """For each output, its dimensions as far as they are known, and whether its buffer, of `room` bytes, is large enough."""
+    shapes = []
+    for index in model.outputs:
+        value, capacity = values.get(index), room.get(index)
+        dims = model.operands[index].kind.dims if value is None else value.dims
+        shapes.append((dims, value is None or capacity is None or value.nbytes <= capacity))
+    return shapes
 
 
 def _last_read(model: Model, kept: Collection[int]) -> list[list[int]]:

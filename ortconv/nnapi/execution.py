@@ -279,12 +279,10 @@ class Execution(Handle):
     def _declared(self, index: int, *, is_output: bool) -> OperandType:
         """The declared type of an argument that is about to be set."""
         self._must_be_open()
-        arguments = self._arguments(is_output)
-        if not 0 <= index < len(arguments):
-            raise bad_data(f"there are {len(arguments)} arguments, not one {index}")
-        if arguments[index] is not None:
+        declared = self.model.argument_type(index, is_output)
+        if self._arguments(is_output)[index] is not None:
             raise bad_state(f"argument {index} is set already")
-        return (self.model.output_types if is_output else self.model.input_types)[index]
+        return declared
 
     def _check_fit(self, array: Array, kind: OperandType, index: int) -> None:
         """Raise BAD_DATA if an array has another type, or another size than a known size of the operand."""

@@ -199,15 +199,12 @@ class MemoryDesc(Handle):
         self._must_be_open()
         if not compilation.ready:
             raise bad_data("the compilation is not finished")
-        kinds = compilation.model.output_types if is_output else compilation.model.input_types
-        if not 0 <= index < len(kinds):
-            raise bad_data(f"there are {len(kinds)} arguments, not one {index}")
+        kind = compilation.model.argument_type(index, is_output)
         if not 0.0 < frequency <= 1.0:
             raise bad_data(f"the frequency {frequency} is not in (0, 1]")
         role = (compilation, is_output, index)
         if role in self.roles:
             raise bad_data("the role is there already")
-        kind = kinds[index]
         for other in self.roles.values():
             if not compatible(kind.with_dims(()), other.with_dims(())):
                 raise bad_data(f"roles differ: {kind} and {other}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ortconv.ir.tensor import Array
@@ -216,11 +216,7 @@ class Model(Handle):
         if count == len(operation.inputs):
             return operation
         inputs = operation.inputs[:count]
-        kinds = (
-            [self.operands[index].kind for index in inputs],
-            [self.operands[index].kind for index in operation.outputs],
-        )
-        use = row_of(operation.code).validate(*kinds)
+        use = row_of(operation.code).validate(self.kinds(inputs), self.kinds(operation.outputs))
         return replace(operation, inputs=inputs, level=use.level, use=use)
 
     def _equals(self, index: int, default: object) -> bool:
@@ -238,11 +234,27 @@ class Model(Handle):
 
     @property
     def input_types(self) -> list[OperandType]:
-        return [self.operands[index].kind for index in self.inputs]
+        return self.kinds(self.inputs)
 
     @property
     def output_types(self) -> list[OperandType]:
-        return [self.operands[index].kind for index in self.outputs]
+        return self.kinds(self.outputs)
+
+    def argument_type(self, index: int, is_output: bool) -> OperandType:
+        """The type of an input or output. Raises BAD_DATA if there is none with this index."""
+        kinds = self.output_types if is_output else self.input_types
+        if not 0 <= index < len(kinds):
+            raise bad_data(f"there are {len(kinds)} arguments, not one {index}")
+        return kinds[index]
+
+    def inner_models(self, operation: ModelOperation) -> list[Model]:
+        """The models that an operation refers to, in the order of its inputs."""
+        referenced = (self.operands[index].model for index in operation.inputs)
+        return [model for model in referenced if model is not None]
+
+    def kinds(self, indices: Iterable[int]) -> list[OperandType]:
+        """The types of these operands."""
+        return [self.operands[index].kind for index in indices]
 
     def _operand(self, index: int) -> ModelOperand:
         if not 0 <= index < len(self.operands):

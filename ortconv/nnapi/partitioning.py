@@ -12,7 +12,7 @@ from weakref import WeakSet
 from ortconv.nnapi.codes import FeatureLevel, Operation, Preference
 from ortconv.nnapi.device import NEVER, NO_WORK, Device, PreparedModel
 from ortconv.nnapi.errors import bad_data, op_failed
-from ortconv.nnapi.model import Model, ModelOperation
+from ortconv.nnapi.model import Model, ModelOperand, ModelOperation
 from ortconv.nnapi.operand import Lifetime
 from ortconv.nnapi.slicing import ModelPart, needs_runtime, supported_by
 from ortconv.nnapi.tracing import vlog
@@ -37,11 +37,9 @@ def operation_cost(device: Device, model: Model, operation: ModelOperation, pref
         return capabilities.of(first, model.relaxed).of(preference)
     is_if = operation.code is Operation.IF
     own = (capabilities.if_ if is_if else capabilities.while_).of(preference)
-    inner = [model.operands[index].model for index in operation.inputs[:3]]
     sums = [
         sum(operation_cost(device, one, each, preference) for each in one.operations)
-        for one in inner
-        if one is not None
+        for one in model.inner_models(operation)
     ]
     return own + (0.5 * sum(sums) if is_if else sum(sums))
 
@@ -93,28 +91,31 @@ class ModelStep:
 
     source: int
     device: Device
-    part: ModelPart
-    operations: list[int] = field(default_factory=list)
+    operations: list[int]
     """Positions in the order of `add_operation`."""
-    inputs: list[SourceOperand] = field(default_factory=list)
-    outputs: list[SourceOperand] = field(default_factory=list)
-    model: Model = field(default_factory=Model)
+    inputs: list[SourceOperand]
+    outputs: list[SourceOperand]
+    model: Model
     prepared: PreparedModel | None = None
 
-    def finish(self) -> None:
-        """Build the step's model. Raises OP_FAILED without inputs or outputs, or for an operand above the device's level."""
-        _log("ExecutionStep::finishStepModel, compilation on {}", self.device.name)
-        inputs, outputs = self.part.boundary()
+    @classmethod
+    def of(cls, source: int, device: Device, whole: Model, operations: Sequence[int]) -> ModelStep:
+        """The step for operations of a model. Raises OP_FAILED without inputs or outputs, or for an operand above the device's
+        level.
+        """
+        _log("ExecutionStep::finishStepModel, compilation on {}", device.name)
+        part = ModelPart(whole, [whole.operations[at] for at in operations])
+        inputs, outputs = part.boundary()
         if not inputs or not outputs:
-            raise op_failed(f"a step on {self.device.name} has {len(inputs)} inputs and {len(outputs)} outputs")
+            raise op_failed(f"a step on {device.name} has {len(inputs)} inputs and {len(outputs)} outputs")
         for index in outputs:
-            operand = self.part.whole.operands[index]
+            operand = whole.operands[index]
             dynamic = operand.lifetime is Lifetime.TEMPORARY and not operand.kind.is_known
-            if dynamic and self.device.feature_level < FeatureLevel.LEVEL_3:
-                raise op_failed(f"{self.device.name} cannot pass on an operand of unknown size", operand=index)
-        self.inputs = [(self.source, index) for index in inputs]
-        self.outputs = [(self.source, index) for index in outputs]
-        self.model = self.part.model(inputs, outputs)
+            if dynamic and device.feature_level < FeatureLevel.LEVEL_3:
+                raise op_failed(f"{device.name} cannot pass on an operand of unknown size", operand=index)
+        reads, makes = ([(source, index) for index in some] for some in (inputs, outputs))
+        positions = [whole.client_order[at] for at in operations]
+        return cls(source, device, positions, reads, makes, part.model(inputs, outputs))
 
 
 @dataclass(slots=True)
@@ -156,6 +157,9 @@ class PartitionSteps:
     steps: list[PartitionStep] = field(default_factory=list)
     models: list[Model] = field(default_factory=list)
 
+    def operand(self, key: SourceOperand) -> ModelOperand:
+        return self.models[key[0]].operands[key[1]]
+
     def describe(self) -> None:
         for at, step in enumerate(self.steps):
             _log("Step#{}: {}", at, described(step))
@@ -188,14 +192,11 @@ def partition(
     plan.models.append(model)
     best = best_devices(model, devices, preference) if best is None else best
     for device, operations in _groups(model, devices, best):
-        if device == len(devices):
-            for at in operations:
-                _append_control_flow(source, model.operations[at], devices, preference, plan)
+        if device < len(devices):
+            plan.steps.append(ModelStep.of(source, devices[device], model, operations))
             continue
-        part = ModelPart(model, [model.operations[at] for at in operations])
-        step = ModelStep(source, devices[device], part, [model.client_order[at] for at in operations])
-        step.finish()
-        plan.steps.append(step)
+        for at in operations:
+            _append_control_flow(source, model.operations[at], devices, preference, plan)
     return source
 
 
@@ -235,15 +236,13 @@ def _groups(model: Model, devices: Sequence[Device], best: Sequence[int]) -> lis
 def _append_control_flow(
     source: int, operation: ModelOperation, devices: Sequence[Device], preference: Preference, plan: PartitionSteps
 ) -> None:
-    operands = plan.models[source].operands
+    inner = plan.models[source].inner_models(operation)
     outputs = [(source, index) for index in operation.outputs]
     keys = [(source, index) for index in operation.inputs]
     if operation.code is Operation.IF:
         branch = IfStep(operation, keys[0], keys[3:], outputs, (-1, -1))
         plan.steps.append(branch)
-        then_model, else_model = (operands[index].model for index in operation.inputs[1:3])
-        assert then_model is not None
-        assert else_model is not None
+        then_model, else_model = inner
         branch.then_at = len(plan.steps)
         then_source = partition(then_model, devices, preference, plan)
         end = GotoStep()
@@ -255,9 +254,7 @@ def _append_control_flow(
     loop_at = len(plan.steps)
     loop = WhileStep(operation, keys[2:], outputs, -1, -1)
     plan.steps.append(loop)
-    condition, body = (operands[index].model for index in operation.inputs[:2])
-    assert condition is not None
-    assert body is not None
+    condition, body = inner
     loop.condition_at = len(plan.steps)
     loop.condition = partition(condition, devices, preference, plan)
     plan.steps.append(GotoStep(loop_at))

@@ -6,13 +6,13 @@ import functools
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ortconv.nnapi import answers
 from ortconv.nnapi.codes import MISSED_DEADLINE
-from ortconv.nnapi.cpu import CpuProgram, RunLimits, check_loop, truth
+from ortconv.nnapi.cpu import CpuProgram, RunLimits, check_loop, output_shapes, truth
 from ortconv.nnapi.device import Device, PreparedModel, Timing
 from ortconv.nnapi.driver_guard import driver
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
@@ -50,22 +50,14 @@ def layer_of(device: Device) -> str:
     return "LC" if device.is_reference else "LD"
 
 
-def run_on(
-    device: Device,
-    model: Model,
-    prepared: PreparedModel,
-    inputs: Sequence[OperandValue],
-    room: Sequence[int | None],
-    request: Request,
-) -> tuple[list[Tensor], Timing]:
-    """Run a prepared model with the limits of a request."""
+def run_on(device: Device, model: Model, prepared: PreparedModel, request: Request) -> tuple[list[Tensor], Timing]:
+    """Run a prepared model."""
     try:
         with mark(layer_of(device), "PE", device.name), driver(device, "execute"):
             if device.is_ours:
-                results, timing = prepared.execute(inputs, room, request.limits, request.measure)
+                results, timing = prepared.execute(request.inputs, request.room, request.limits, request.measure)
             else:
-                kinds = model.output_types
-                results, timing = answers.execute(prepared, kinds, inputs, room, request.limits, request.measure)
+                results, timing = answers.execute(prepared, model.output_types, request)
     except NnapiError as error:
         _log("Manager", "**Execution failed** (ResultCode = {})", error.code.name)
         raise
@@ -100,7 +92,7 @@ class SimplePlan:
     def run(self, request: Request) -> tuple[list[Tensor], Timing]:
         _log("ExecutionBuilder", "SimpleExecutionBuilder::computeInternal: execute on {}", self.device.name)
         try:
-            return run_on(self.device, self.model, self.prepared, request.inputs, request.room, request)
+            return run_on(self.device, self.model, self.prepared, request)
         except OutputTooSmallError:
             raise
         except NnapiError as error:
@@ -172,10 +164,10 @@ class CompoundPlan:
     def has_dynamic_temporaries(self) -> bool:
         main = set(self.model.outputs)
         return any(
-            not self.steps.models[source].operands[index].kind.is_known
+            not self.steps.operand(key).kind.is_known
             for step in self.model_steps
-            for source, index in step.outputs
-            if source or index not in main
+            for key in step.outputs
+            if key[0] or key[1] not in main
         )
 
     def run(self, request: Request) -> tuple[list[Tensor], Timing]:
@@ -251,7 +243,7 @@ class _PlanWalk:
         key = self._outermost(key)
         if key in self.values:
             return self.values[key]
-        operand = self.plan.steps.models[key[0]].operands[key[1]]
+        operand = self.plan.steps.operand(key)
         if operand.lifetime is Lifetime.NO_VALUE:
             return None
         if operand.lifetime not in CONSTANT or operand.value is None:
@@ -269,32 +261,31 @@ class _PlanWalk:
 
     def _results_of(self, step: ModelStep) -> Sequence[Tensor]:
         """The results of a step. If one does not fit, the dimensions of all are kept for the client."""
-        inputs = [self.fetch(key) for key in step.inputs]
-        room = [self._room(key) for key in step.outputs]
+        inputs, room = list(map(self.fetch, step.inputs)), list(map(self._room, step.outputs))
         try:
-            return self._computed(step, inputs, room)
+            return self._computed(step, replace(self.request, inputs=inputs, room=room))
         except OutputTooSmallError as error:
             for key, (dims, _) in zip(step.outputs, error.shapes):
-                kind = self.plan.steps.models[key[0]].operands[key[1]].kind
+                kind = self.plan.steps.operand(key).kind
                 self.store(key, Tensor(kind, np.broadcast_to(np.zeros((), kind.type.dtype), dims)))  # without memory
             raise
 
-    def _computed(
-        self, step: ModelStep, inputs: Sequence[OperandValue], room: Sequence[int | None]
-    ) -> Sequence[Tensor]:
+    def _computed(self, step: ModelStep, request: Request) -> Sequence[Tensor]:
         """The results of a step on its device, or on the CPU if the device fails and the request permits that."""
         assert step.prepared is not None
         try:
-            results, timing = run_on(step.device, step.model, step.prepared, inputs, room, self.request)
+            results, timing = run_on(step.device, step.model, step.prepared, request)
             self.timing = self.timing + timing
             return results
         except OutputTooSmallError:
             raise
         except NnapiError as error:
-            if not self.request.fallback or step.device.is_reference or error.code in MISSED_DEADLINE:
+            if not request.fallback or step.device.is_reference or error.code in MISSED_DEADLINE:
                 raise
             _log("ExecutionBuilder", "cpuFallbackPartial")
-            return CpuProgram(step.model).run(inputs, room, RunLimits(None, self.request.limits.loop_timeout))
+            return CpuProgram(step.model).run(
+                request.inputs, request.room, RunLimits(None, request.limits.loop_timeout)
+            )
 
     def _is_main_output(self, key: SourceOperand) -> bool:
         key = self._outermost(key)
@@ -342,10 +333,8 @@ class _PlanWalk:
 
     def _check_room(self) -> None:
         """Raise OUTPUT_INSUFFICIENT_SIZE if an output known so far is larger than its buffer."""
-        shapes = []
-        for index, room in zip(self.plan.model.outputs, self.request.room):
-            value = self.values.get((0, index))
-            kind = self.plan.model.operands[index].kind if value is None else value
-            shapes.append((kind.dims, value is None or room is None or value.nbytes <= room))
+        model = self.plan.model
+        values = {index: self.values.get((0, index)) for index in model.outputs}
+        shapes = output_shapes(model, values, dict(zip(model.outputs, self.request.room)))
         if not all(fits for _, fits in shapes):
             raise OutputTooSmallError(shapes)

@@ -85,11 +85,11 @@ def _is_empty(value: OperandValue) -> bool:
 def _turn_images(row: OperationRow, call: OperationCall) -> Sequence[bool]:
     """Turn the operation's NCHW images to NHWC. Returns for each output whether it has to be turned back."""
     if not row.nchw or not call.get("nchw"):
-        return [False] * len(call.output_slots)
+        return [False] * len(call.use.out_slots)
     for name in row.nchw:
         if isinstance(call.args[name], Tensor):
             call.args[name] = _to_nhwc(call.args[name])
-    return [slot.name in row.nchw for slot in call.output_slots]
+    return [slot.name in row.nchw for slot in call.use.out_slots]
 
 
 def _size_outputs(

@@ -151,9 +151,8 @@ class SimulatedDevice(Device):
         if operation.code.is_foreign:
             return False
         main = model.operands[operation.inputs[main_operand(operation.code)]]
-        inner = [model.operands[index].model for index in operation.inputs] if operation.code.is_control_flow else []
         return self.takes(operation.code, main.kind.type) and all(
-            self._takes(one, each) for one in inner if one is not None for each in one.operations
+            self._takes(one, each) for one in model.inner_models(operation) for each in one.operations
         )
 
     def prepare(self, model: Model, options: PrepareOptions) -> PreparedModel:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
-from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.device import Device
 from ortconv.nnapi.driver_guard import driver
 from ortconv.nnapi.errors import NnapiError
@@ -21,7 +20,7 @@ class ModelPart:
     """Operations of a model as a model of their own. The part's inputs and outputs are listed as operands of the whole."""
 
     whole: Model
-    operations: list[ModelOperation] = field(default_factory=list)
+    operations: list[ModelOperation]
 
     def boundary(self) -> tuple[list[int], list[int]]:
         """(inputs, outputs): the operands that the part reads from outside, and those that others read from it. Inputs
@@ -66,10 +65,9 @@ def needs_runtime(model: Model, operation: ModelOperation) -> bool:
     """True if only the CPU can run the operation: control flow with an operand of unknown size, in this model or inside."""
     if not operation.code.is_control_flow:
         return False
-    kinds = [model.operands[index].kind for index in (*operation.inputs, *operation.outputs)]
-    for index in operation.inputs:
-        if (inner := model.operands[index].model) is not None:
-            kinds += [*inner.input_types, *inner.output_types]
+    kinds = model.kinds((*operation.inputs, *operation.outputs))
+    for inner in model.inner_models(operation):
+        kinds += [*inner.input_types, *inner.output_types]
     return any(kind.type.is_tensor and not kind.is_known for kind in kinds)
 
 
@@ -92,8 +90,7 @@ def _answer_on_part(device: Device, model: Model, kept: list[ModelOperation]) ->
     """For some operations of a model, True if the device supports it; False for all if they do not make a model."""
     part = ModelPart(model, kept)
     inputs, outputs = part.boundary()
-    holds_model = any(model.operands[index].kind.type is Operand.MODEL for one in kept for index in one.inputs)
-    if not outputs or holds_model:
+    if not outputs or any(map(model.inner_models, kept)):
         return [False] * len(kept)
     sliced = part.model(inputs, outputs)
     result, answer = [False] * len(kept), _answer(device, sliced)
@@ -113,8 +110,5 @@ def _fits(device: Device, model: Model, operation: ModelOperation) -> bool:
         return True
     if needs_runtime(model, operation):
         return False
-    level = operation_level(operation, model.operands)
-    for index in operation.inputs:
-        inner = model.operands[index].model
-        level = max(level, inner.level if inner is not None else FeatureLevel.LEVEL_1)
-    return level <= device.feature_level
+    levels = [operation_level(operation, model.operands), *(one.level for one in model.inner_models(operation))]
+    return max(levels) <= device.feature_level

@@ -193,6 +193,11 @@ class Estimate:
     def multiply_adds_taken(self) -> int:
         return sum(c.multiply_adds for c in self.partitions)
 
+    @property
+    def work_coverage(self) -> float:
+        """Multiply-adds in partitions as a percentage of all; 0 for a model without multiply-adds."""
+        return 100.0 * self.multiply_adds_taken / self.multiply_adds if self.multiply_adds else 0.0
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "device": asdict(self.device),

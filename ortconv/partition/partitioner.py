@@ -184,7 +184,7 @@ class Grouping:
         self.rules = import_module(provider.rules).objections
         check_stop_ops(graph, target.stop_ops)
         self.stopped_by = _downstream(graph, frozenset(target.stop_ops))
-        self.producers = [_producers(unit, self.number) for unit in self.units]
+        self.producers = [producing_units(unit, self.number) for unit in self.units]
         self.dependent: set[int] = set()
         """Units whose judgment depends on the members of the growing group, and so can change."""
         self.against: dict[int, tuple[Objection, ...]] = {}
@@ -253,8 +253,8 @@ class Grouping:
         return not reasons
 
 
-def _producers(unit: NodeUnit, number: Mapping[Node, int]) -> list[int]:
-    """The producing unit of each edge into a unit."""
+def producing_units(unit: NodeUnit, number: Mapping[Node, int]) -> list[int]:
+    """The producing unit of each edge into a unit. `number` is the unit of each node."""
     own = number[unit.target]
     makers = (value.producer for node in unit.nodes for value in node.present_reads)
     found = (number.get(maker, own) for maker in makers if maker is not None)

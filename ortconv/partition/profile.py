@@ -87,7 +87,7 @@ def _numbers(given: Mapping[str, Any], table: str, default: Speed | Copies) -> d
     _only_known(given, [f.name for f in fields(default)], f"{table}.")
     for key, value in given.items():
         from_zero = key.startswith("seconds")
-        right = type(value) in (int, float) and (value > 0 or (from_zero and value == 0)) and value < LARGEST
+        right = type(value) in (int, float) and 0 <= value < LARGEST and (from_zero or value > 0)
         _checked(f"{table}.{key}", value, right, f"a number {'from' if from_zero else 'above'} 0, below {LARGEST:g}")
     return {key: float(value) for key, value in given.items()}
 

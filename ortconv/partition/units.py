@@ -6,6 +6,7 @@ are all assigned to the target, or none of them is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from ortconv.ir.nesting import readers
 from ortconv.ir.operands import clip_bounds, scalar
 from ortconv.ir.operators import MICROSOFT, traits
 from ortconv.ir.schema import since_version
+from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit, UnitOperand
 
@@ -45,33 +47,43 @@ def _first_type_kept(target: Node, dqs: Members, qs: Members) -> bool:
 
 def _same_parameters(target: Node, dqs: Members, qs: Members) -> bool:
     """True if all types are equal, and scales and zero points on both sides are equal constants of one element."""
-    pairs = [(dqs[0].input(slot), qs[0].input(slot)) for slot in (1, 2)]
     return _same_types(target, dqs, qs) and all(
-        a is not None and b is not None and _equal_scalar(a, b) for a, b in pairs
+        _equal_scalars(dqs[0].constant(slot), qs[0].constant(slot)) for slot in (1, 2)
     )
 
 
-def _equal_scalar(a: Value, b: Value) -> bool:
-    x, y = a.constant, b.constant
-    return x is not None and y is not None and x.size == y.size == 1 and x.dtype is y.dtype and x.item() == y.item()
+def _equal_scalars(a: Tensor | None, b: Tensor | None) -> bool:
+    if a is None or b is None or not a.size == b.size == 1:
+        return False
+    return a.dtype is b.dtype and a.item() == b.item()
 
 
 def _bias_is_int32(target: Node, dqs: Members) -> bool:
     return all(_type_in(dq) is DType.INT32 for dq in dqs[2:])
 
 
-def _conv(target: Node, dqs: Members, qs: Members) -> bool:
+def _normalization(target: Node, dqs: Members, qs: Members) -> bool:
+    return _first_type_kept(target, dqs, qs) and _bias_is_int32(target, dqs)
+
+
+def _weighted(target: Node, dqs: Members, qs: Members) -> bool:
+    """True if the type of input 0 is kept, and input 1 is int8 if input 0 is."""
     weights_fit = len(dqs) < 2 or _type_in(dqs[0]) is not DType.INT8 or _type_in(dqs[1]) is DType.INT8
-    return _first_type_kept(target, dqs, qs) and weights_fit and _bias_is_int32(target, dqs)
+    return weights_fit and _first_type_kept(target, dqs, qs)
+
+
+def _conv(target: Node, dqs: Members, qs: Members) -> bool:
+    return _weighted(target, dqs, qs) and _bias_is_int32(target, dqs)
 
 
 def _gemm(target: Node, dqs: Members, qs: Members) -> bool:
-    beta_fits = len(dqs) < 3 or target.attr("beta", 1.0) == 1.0
-    return _first_type_kept(target, dqs, qs) and _bias_is_int32(target, dqs) and beta_fits
+    return _conv(target, dqs, qs) and (len(dqs) < 3 or target.attr("beta", 1.0) == 1.0)
 
 
-def _any(target: Node, dqs: Members, qs: Members) -> bool:
-    return True
+def _known_parameters(target: Node, dqs: Members, qs: Members) -> bool:
+    """True if scale and zero point of the only DQ node are constants of one element."""
+    constants = [dqs[0].constant(slot) for slot in (1, 2)]
+    return all(found is not None and found.size == 1 for found in constants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +91,8 @@ class Selector:
     """The condition under which an operator and its neighbors form a QDQ group.
 
     `dq` lists the accepted numbers of DQ inputs (empty: one for every input that is present). `q` states which outputs feed Q
-    nodes: "all", "none", "first", or "optional" (all or none). `since` limits the target's versions (empty: any).
+    nodes: "all", "none", "first", or "optional" (all or none). `since` limits the target's versions (empty: any). `clip` states
+    whether a redundant Clip or Relu may join the group.
     """
 
     ops: tuple[str, ...]
@@ -87,27 +100,29 @@ class Selector:
     q: str
     condition: GroupCondition
     since: tuple[int, ...] = ()
+    clip: bool = True
 
 
 SELECTORS = (
-    Selector(("Gather", "Reshape", "Expand", "Flatten", "Transpose", "Resize", "Squeeze", "Unsqueeze", "Tile"),
-             (1,), "all", _same_parameters),
-    Selector(("MaxPool",), (1,), "all", _same_parameters, since=(12,)),
-    Selector(("ArgMax", "ArgMin"), (1,), "none", _any),
+    Selector(("Gather", "GatherElements", "Reshape", "Expand", "Flatten", "Transpose", "Resize", "Squeeze", "Unsqueeze", "Tile"),
+             (1,), "all", _same_parameters, clip=False),
+    Selector(("MaxPool",), (1,), "all", _same_parameters, since=(12,), clip=False),
+    Selector(("ArgMax", "ArgMin"), (1,), "none", _known_parameters, clip=False),
     Selector(("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LeakyRelu", "ReduceMean", "ReduceMin", "ReduceMax",
-              "ReduceProd", "ReduceSum", "Relu", "Gelu", "Elu", "HardSwish", "Sigmoid", "Slice", "LogSoftmax", "Softmax",
-              "Sqrt", "Atan", "Asin", "Sin", "Cos", "Sign", "Tanh", "Exp", "Log", "LRN", "Ceil", "Floor", "Round", "Abs",
-              "Neg", "DepthToSpace", "SpaceToDepth", "Split", "Clip", "LpNormalization", "Reciprocal"),
+              "ReduceProd", "ReduceSum", "Relu", "Gelu", "Elu", "HardSigmoid", "HardSwish", "Sigmoid", "Slice", "LogSoftmax",
+              "Softmax", "Sqrt", "Atan", "Asin", "Sin", "Cos", "Sign", "Tanh", "Exp", "Log", "LRN", "Ceil", "Floor", "Round", "Abs",
+              "Neg", "DepthToSpace", "SpaceToDepth", "Clip", "LpNormalization", "Reciprocal"),
              (1,), "all", _same_types),
+    Selector(("Split",), (1,), "all", _same_types, clip=False),
     Selector(("Add", "Div", "Mul", "Pow", "Sub", "PRelu", "GridSample", "Where"), (2,), "all", _same_types),
     Selector(("Concat", "Max", "Min", "Einsum"), (), "all", _same_types),
     Selector(("Conv", "ConvTranspose"), (), "all", _conv),
-    Selector(("MatMul",), (2,), "all", _first_type_kept),
+    Selector(("MatMul",), (2,), "all", _weighted),
     Selector(("Gemm",), (), "optional", _gemm),
-    Selector(("InstanceNormalization", "LayerNormalization"), (), "all", _first_type_kept),
-    Selector(("BatchNormalization",), (3,), "all", _first_type_kept),
+    Selector(("InstanceNormalization", "LayerNormalization"), (), "all", _normalization),
+    Selector(("BatchNormalization",), (3,), "all", _weighted),
     Selector(("Pad",), (1, 2), "all", _same_types),
-    Selector(("TopK",), (1,), "first", _same_parameters),
+    Selector(("TopK",), (1,), "first", _same_parameters, clip=False),
     Selector(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), (2,), "none", _same_types),
 )  # fmt: skip
 
@@ -167,7 +182,7 @@ def _group(target: Node, selector: Selector) -> NodeUnit | None:
         return None
     nodes = (*dqs, target, *clip, *qs)
     inputs = tuple(_dequantized(by_slot[i]) if i in by_slot else _plain(v) for i, v in enumerate(target.inputs))
-    made = [UnitOperand(q.out, q.input(1), q.input(2)) for q in qs]
+    made = [_with_parameters(q.out, q, 1) for q in qs]
     return NodeUnit(target, nodes, inputs, (*made, *(_plain(v) for v in target.outputs[len(made) :])))
 
 
@@ -188,14 +203,15 @@ def _fits(target: Node, selector: Selector, dqs: Members) -> bool:
 def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[list[Node], list[Node]] | None:
     """The redundant Clip or Relu after the target, if any, and the Q nodes; None if the outputs do not fit the selector."""
     watched = target.present_outputs
+    clip = _following_clip(target, graph)
+    if clip is not None:
+        q = _only_quantizer(clip.out, graph) if selector.clip and not any(v.is_output for v in watched) else None
+        return ([clip], [q]) if q is not None and _is_redundant(clip, q) else None
     if selector.q == "none":
         users = (user for value in watched for user, _ in value.uses)
         return None if any(_is_quantizer(user, "QuantizeLinear", graph) for user in users) else ([], [])
     if selector.q == "first":
         watched = watched[:1]
-    clip = _redundant_clip(watched[0], graph) if len(watched) == 1 else None
-    if clip is not None:
-        return [clip[0]], [clip[1]]
     if selector.q == "optional" and not any(_quantizers(v, graph) for v in watched):
         return [], []
     qs = [_only_quantizer(v, graph) for v in watched]
@@ -219,41 +235,46 @@ def _only_quantizer(value: Value, graph: Graph) -> Node | None:
     return found[0] if found and _only_edge(value, graph) is not None else None
 
 
-def _redundant_clip(value: Value, graph: Graph) -> tuple[Node, Node] | None:
-    """The Clip or Relu that alone reads a value, and the Q node that alone reads its result, if saturation in the Q node makes the
-    bounds redundant; else None.
+def _following_clip(target: Node, graph: Graph) -> Node | None:
+    """The Clip or Relu that alone reads outputs of a node, once, and whose own result is read once; else None."""
+    found = [reader for value in target.present_outputs for reader, _ in readers(value, graph)]
+    is_clip = len(found) == 1 and found[0].op in ("Clip", "Relu") and _only_edge(found[0].out, graph) is not None
+    return found[0] if is_clip else None
+
+
+def _is_redundant(clip: Node, q: Node) -> bool:
+    """True if a per-tensor Q node limits values at least as much as the Clip or Relu before it. Source: IsClipMadeRedundantByQ in
+    ONNX Runtime's core/optimizer/qdq_transformer/qdq_util.cc.
     """
-    edge = _only_edge(value, graph)
-    if edge is None or edge[0].op not in ("Clip", "Relu") or edge[0].domain != "":
-        return None
-    node = edge[0]
-    q = _only_quantizer(node.out, graph)
-    return (node, q) if q is not None and _covers(clip_bounds(node), _real_range(q)) else None
-
-
-def _covers(bounds: tuple[float, float], span: tuple[float, float] | None) -> bool:
-    """True if bounds, NaN if unknown, are no narrower than the range of a Q node by more than rounding."""
-    if span is None:
+    limits = _INTEGER_LIMITS.get(q.out.dtype)
+    scale, zero = _element(q.input(1), 1), _element(q.input(2), 0)
+    if limits is None or scale is None or zero is None:
         return False
-    epsilon = float(np.finfo(np.float32).eps)
-    return bounds[0] - span[0] <= epsilon and span[1] - bounds[1] <= epsilon
+    if clip.op == "Relu":
+        return zero == limits[0]
+    low, high = (_quantized(bound, scale, int(zero)) for bound in clip_bounds(clip, _LARGEST))
+    return low is not None and low <= limits[0] and high is not None and high >= limits[1]
 
 
-def _real_range(q: Node) -> tuple[float, float] | None:
-    """The smallest and largest real number that a per-tensor Q node can represent; None if it is not per tensor with constants."""
-    if q.out.dtype not in _INTEGER_LIMITS:
+def _element(value: Value | None, absent: int) -> float | int | None:
+    """The element of a constant scalar; `absent` for an absent operand, None for anything else."""
+    return None if value is not None and value.rank != 0 else scalar(value, absent)
+
+
+def _quantized(bound: float, scale: float, zero: int) -> int | None:
+    """A bound in int32 arithmetic as on Arm: conversions saturate, additions wrap. None for NaN."""
+    with np.errstate(all="ignore"):
+        steps = float(np.rint(np.float32(bound) / np.float32(scale)))
+    if math.isnan(steps):
         return None
-    scale, offset = scalar(q.input(1), 0), scalar(q.input(2), 0)
-    if scale is None or offset is None:
-        return None
-    low, high = _INTEGER_LIMITS[q.out.dtype]
-    step = np.float32(scale)
-    return float(np.float32(low - offset) * step), float(np.float32(high - offset) * step)
+    saturated = int(min(max(steps, -(2.0**31)), 2.0**31 - 1))
+    return (saturated + zero + 2**31) % 2**32 - 2**31
 
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 _INTEGER_LIMITS: dict[DType | None, tuple[int, int]] = {
     DType.UINT8: (0, 255), DType.INT8: (-128, 127), DType.UINT16: (0, 65535), DType.INT16: (-32768, 32767),
-    DType.UINT4: (0, 15), DType.INT4: (-8, 7),
 }  # fmt: skip
 
 
@@ -265,8 +286,7 @@ def _plain(value: Value | None) -> UnitOperand | None:
 
 
 def _dequantized(dq: Node) -> UnitOperand | None:
-    value = dq.input(0)
-    return None if value is None else UnitOperand(value, dq.input(1), dq.input(2))
+    return _with_parameters(dq.input(0), dq, 1)
 
 
 def single_unit(node: Node) -> NodeUnit:

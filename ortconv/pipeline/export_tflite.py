@@ -222,7 +222,7 @@ def _not_comparable(expected: Reference, backend: Exporter) -> str | None:
     if not backend.loads:
         return backend.available()
     if "numpy" not in expected.outputs:
-        return expected.why_not("numpy")
+        return expected.why_not_numpy
     return "the source is too large to run as it is" if expected.is_shrunk else None
 
 

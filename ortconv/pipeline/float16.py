@@ -195,7 +195,7 @@ def _simulation(model: Model, expected: Reference, watch: Callable[[Node, Kernel
     from ortconv.runtime.session import Session
 
     if "numpy" not in expected.outputs or expected.is_shrunk:
-        why = "; ".join(expected.notes) if expected.is_shrunk else expected.why_not("numpy")
+        why = "; ".join(expected.notes) if expected.is_shrunk else expected.why_not_numpy
         raise UnsupportedError(
             f"the error of float16 cannot be measured: {why}",
             hint="--validate-with gives inputs, --validate-budget more room",

@@ -30,7 +30,7 @@ def watching(
     if not options.verify_each:
         return observer
     if expected is None or expected.backend != "numpy":
-        why = "validation is switched off" if expected is None else expected.why_not("numpy")
+        why = "validation is switched off" if expected is None else expected.why_not_numpy
         raise UsageError(f"--verify-each needs a run of the source on numpy to compare with: {why}")
     from ortconv.validation.validate import validate_stage
 

@@ -19,11 +19,9 @@ SHAPES = {INPUT: "ellipse", OUTPUT: "ellipse"}
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Line(Net):
     """A line from an item of a frame to later ones, by index. Without a title it is not drawn and only keeps their order."""
 
-    source: int
-    targets: tuple[int, ...]
     title: str = ""
 
 
@@ -60,9 +58,8 @@ def svg(frame: Frame, *, dark: bool = False) -> str:
 def _arranged(frame: Frame) -> _Arranged:
     inner = {i: _arranged(item) for i, item in enumerate(frame.items) if isinstance(item, Frame)}
     sizes = [inner[i].size if isinstance(item, Frame) else item.size for i, item in enumerate(frame.items)]
-    nets = [Net(line.source, line.targets) for line in frame.lines]
     ends = [[i for i, item in enumerate(frame.items) if item.kind == kind] for kind in (INPUT, OUTPUT)]
-    return _Arranged(frame, layered(sizes, nets, *ends), inner)
+    return _Arranged(frame, layered(sizes, frame.lines, *ends), inner)
 
 
 def _framed(arranged: _Arranged, x: float, y: float, size: tuple[float, float]) -> Iterator[str]:

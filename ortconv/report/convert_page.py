@@ -33,10 +33,9 @@ def page_of(result: Result, model: Path, settings: Options, options: Mapping[str
     targets = settings.targets()
     before, after = load(model, settings.fix_dims), load(Path(result.files[0]))
     scenes, estimates = zip(*(_scene(model, targets) for model in (before, after)), strict=True)
-    name = result.source.replace("\\", "/").rpartition("/")[2]
     size = f"{byte_text(result.bytes_before)} → {byte_text(result.bytes_after)}"
     return story_page(
-        name,
+        model.name,
         f"{result.nodes_before} → {result.nodes_after} nodes, {size}",
         scenes,
         [*_sections(result, scenes, estimates), about(options)],
@@ -114,7 +113,7 @@ def _operators(scenes: Sequence[Scene]) -> list[tuple[object, ...]]:
 
 
 def _files(result: Result) -> Iterator[str]:
-    yield from (file.replace("\\", "/").rpartition("/")[2] for file in result.files)
+    yield from (Path(file).name for file in result.files)
     if result.oldest_onnxruntime.release:
         yield f"loads in onnxruntime {result.oldest_onnxruntime}"
     if result.saved_fusions:

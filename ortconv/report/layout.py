@@ -8,9 +8,11 @@ Time is linear in nodes and in layers that nets pass, but for sorting.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+K = TypeVar("K", bound=Hashable)
 Point = tuple[float, float]
 
 GAP_X = 18.0
@@ -30,6 +32,15 @@ class Net:
 
     source: int
     targets: tuple[int, ...]
+
+
+def between(makers: Mapping[K, int], read: Iterable[tuple[int, K]]) -> tuple[list[Net], list[K]]:
+    """A net for each value from the node that makes it to those that read it, and these values. `read` has node and value."""
+    targets: dict[K, dict[int, None]] = {}
+    for node, value in read:
+        if value in makers and makers[value] != node:
+            targets.setdefault(value, {})[node] = None
+    return [Net(makers[v], tuple(found)) for v, found in targets.items()], list(targets)
 
 
 @dataclass(frozen=True, slots=True)

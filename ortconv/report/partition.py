@@ -25,11 +25,10 @@ VERSION = 1
 
 def metrics(partitioning: Partitioning, estimate: Estimate) -> dict[str, float]:
     """The numbers that --fail-on can name."""
-    share = 100.0 * estimate.multiply_adds_taken / estimate.multiply_adds if estimate.multiply_adds else 0.0
     return {
         "partitions": len(partitioning.partitions),
         "coverage": partitioning.coverage,
-        "work_coverage": share,
+        "work_coverage": estimate.work_coverage,
         "nodes": partitioning.total,
         "refused": partitioning.total - partitioning.taken,
         "worthwhile": sum(c.is_worthwhile for c in estimate.partitions),
@@ -226,10 +225,9 @@ def _page_sections(analysis: Analysis, advice: Sequence[Merge], levels: Sequence
 
 def _totals(analysis: Analysis) -> list[str]:
     p, e = analysis.partitioning, analysis.estimate
-    share = 100 * e.multiply_adds_taken / e.multiply_adds if e.multiply_adds else 0.0
     parts = counted(len(p.partitions), "partition")
     lines = [
-        f"{p.taken} of {p.total} nodes and {share:.1f} % of the multiply-adds are in {parts}",
+        f"{p.taken} of {p.total} nodes and {e.work_coverage:.1f} % of the multiply-adds are in {parts}",
         f"on {e.device.name}: {compared_times(e)}",
         f"level {analysis.level}",
     ]

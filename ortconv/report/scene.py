@@ -12,7 +12,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import size
 from ortconv.report.labels import FONT, byte_text, text_width
-from ortconv.report.layout import Layout, Net, layered
+from ortconv.report.layout import Layout, Net, between, layered
 from ortconv.report.outline import ACCELERATOR, PORT, Box, Part, reads
 from ortconv.wording import counted
 
@@ -121,15 +121,6 @@ def _read_by(part: Part) -> Iterable[Value]:
     if not part.nodes and part.value is not None:
         return (part.value,)
     return dict.fromkeys(v for n in part.nodes for v in reads(n))
-
-
-def between(makers: dict[Value, int], read: Iterable[tuple[int, Value]]) -> tuple[list[Net], list[Value]]:
-    """A net for each value from one box to later ones, and these values. `read` has box and value."""
-    targets: dict[Value, dict[int, None]] = {}
-    for box, value in read:
-        if value in makers and makers[value] != box:
-            targets.setdefault(value, {})[box] = None
-    return [Net(makers[v], tuple(found)) for v, found in targets.items()], list(targets)
 
 
 def _layout(sizes: Sequence[tuple[float, float]], nets: Sequence[Net], first: int, last: int, known: Known) -> Layout:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ortconv.files import size
@@ -107,7 +108,7 @@ def page_of(found: Tuning, options: Mapping[str, object]) -> str:
     from ortconv.report.page import about, page
 
     head, *tables = sections(found, everything=True)
-    name = found.model.replace("\\", "/").rpartition("/")[2]
+    name = Path(found.model).name
     return page(
         name, head.title, [Section("Recommended", head.lines), *_plots(found), *tables, about(options)], kind="tuning"
     )

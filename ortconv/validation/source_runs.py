@@ -113,9 +113,10 @@ class SourceRuns:
         self.wait()
         return None if self.outputs else "; ".join(dict.fromkeys(self.reasons.values())) or "no engine was requested"
 
-    def why_not(self, engine: str) -> str:
-        """The reason why the source does not run on an engine."""
-        return self.reasons.get(engine, f"{engine} was not requested")
+    @property
+    def why_not_numpy(self) -> str:
+        """The reason why the source does not run on numpy."""
+        return self.reasons.get("numpy", "numpy was not requested")
 
     def wait(self) -> None:
         """Wait for the run that takes place during the conversion."""

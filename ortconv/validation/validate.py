@@ -117,7 +117,7 @@ def _hint(expected: Reference) -> str:
 
 def _on_numpy(expected: Reference, converted: Path, excused: bool) -> EngineResult:
     if "numpy" not in expected.outputs:
-        return EngineResult("numpy", skipped=expected.why_not("numpy"))
+        return EngineResult("numpy", skipped=expected.why_not_numpy)
     try:
         model = load(converted)
         if expected.is_shrunk:
@@ -154,7 +154,7 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: bool, needs_p
         ) from error
     loaded = EngineResult("onnxruntime", version(), loads=True)
     if "onnxruntime" not in expected.outputs:
-        return replace(loaded, skipped=about_source or expected.why_not("numpy"))
+        return replace(loaded, skipped=about_source or expected.why_not_numpy)
     results: list[Outputs | None] = []
     for trial, want in zip(expected.trials, expected.outputs["onnxruntime"], strict=True):
         try:

@@ -55,9 +55,12 @@ def test_counts_of_a_conversion_add_up(
         (["convert", "--use_nnapi", "--stop-ops", "Conv,Rleu"], "did you mean Relu?"),
         (["convert", "--stop-ops", "Relu"], "but not --use-nnapi"),
         (["convert", "--use_coreml", "--stop-ops", "Relu"], "but not --use-nnapi"),
+        (["convert", "--max-partitions", "2"], "no accelerator gets any\nhint: add --use-nnapi or --use-coreml"),
+        (["convert", "--min-nodes", "3"], "no accelerator gets any"),
+        (["convert", "--only-worthwhile"], "no accelerator gets any"),
     ],
 )
-def test_wrong_stop_ops(
+def test_wrong_options_of_partitions(
     arguments: list[str], message: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command, *flags = arguments

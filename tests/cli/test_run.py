@@ -194,6 +194,8 @@ def test_a_data_set_of_onnx(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
     [
         ("x.pb", b"\xff\xff", 3, "not a valid TensorProto"),
         ("x.npy", b"nothing", 3, "not a valid .npy file"),
+        ("x.npy", b"\x93NUMPY\x01\x00\x10\x00[object()]      ", 3, "the header of 'x' is damaged"),
+        ("x.npy", b"\x93NUMPY\x01\x00\x10\x00{'descr': lambda", 3, "the header of 'x' is damaged"),
         ("x.txt", b"nothing", 2, "cannot read arrays from '.txt' files"),
         ("x.ppm", b"P6 1 1", 3, "not a ppm image"),
         ("x.pgm", b"P2 2 1 255 0 300", 3, "a value is outside of 0 to 255, the maximum in the header"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nnapi_calls import compute, level_of
 from nnapi_models import tensor
 
-from ortconv.nnapi import NnapiError, Operand, OperandType, Operation, ResultCode
+from ortconv.nnapi import FeatureLevel, NnapiError, Operand, OperandType, Operation, ResultCode
 from ortconv.nnapi.operand import Tensor
 from tests.arrays import i32
 from tests.batches import batched
@@ -148,6 +148,13 @@ def test_split_gives_each_part_its_output() -> None:
     np.testing.assert_array_equal(np.concatenate(parts, axis=2), CUBE)
     with pytest.raises(NnapiError, match="outputs"):
         compute(Operation.SPLIT, CUBE, -1, 2, out=(F, F, F))
+
+
+def test_a_split_without_outputs_fails_when_it_runs() -> None:
+    """Android's validateOperation accepts it; the check of the parts' quantization raised KeyError."""
+    assert level_of(Operation.SPLIT, CUBE, 0, 2, out=()) is FeatureLevel.LEVEL_3
+    with pytest.raises(NnapiError, match="does not split into 2 for 0 outputs"):
+        compute(Operation.SPLIT, CUBE, 0, 2, out=())
 
 
 def test_rank_is_a_scalar() -> None:

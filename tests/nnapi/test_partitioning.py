@@ -25,7 +25,7 @@ def where(compilation: nnapi.Compilation) -> list[tuple[str, list[str]]]:
     plan = compilation.plan
     if isinstance(plan, SimplePlan):
         return [(plan.device.name, [one.code.name for one in plan.model.operations])]
-    return [(step.device.name, [one.code.name for one in step.part.operations]) for step in plan.model_steps]
+    return [(step.device.name, [one.code.name for one in step.model.operations]) for step in plan.model_steps]
 
 
 def test_the_best_device_takes_an_operation() -> None:

@@ -54,6 +54,8 @@ CASES: list[tuple[Operation, list[Given], list[OperandType]]] = [
         for code in (Op.EQUAL, Op.GREATER, Op.GREATER_EQUAL, Op.LESS, Op.LESS_EQUAL, Op.NOT_EQUAL)
         for x, y in ((X, Y), (QX, QY))
     ),
+    *((code, [truths(1, 4, 6, 4), truths(6, 1)], [OperandType(B8)]) for code in (Op.LOGICAL_AND, Op.LOGICAL_OR)),
+    (Op.LOGICAL_NOT, [truths(1, 4, 6, 4)], [OperandType(B8)]),
     (Op.CONV_2D, [X, numbers(3, 3, 3, 4), numbers(3), SAME, 1, 1, 1], [OperandType(F)]),
     (Op.CONV_2D, [X, numbers(3, 1, 1, 4), numbers(3), 0, 0, 0, 0, 1, 1, 3, True], [OperandType(F)]),
     (Op.CONV_2D, [QX, QW, bias(i32(1, -9, 80, 3), 0.001), SAME, 1, 1, 1], [OperandType(Q, (), 0.2, 100)]),

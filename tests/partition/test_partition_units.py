@@ -68,6 +68,11 @@ GROUPS = {
                   {"w": i8(2, 4, 3, 3), "z8": Z8}, "DequantizeLinear DequantizeLinear Conv QuantizeLinear"),
     "matmul": (IN2, f"{X} {B} t = MatMul (a, b) {Q}", {}, "DequantizeLinear DequantizeLinear MatMul QuantizeLinear"),
     "matmul float out": (IN2, f"{X} {B} y = MatMul (a, b)", {}, "MatMul"),
+    "matmul int8 x uint8": (f"int8[1,4,8,8] x, {IN2.replace(IN + ', ', '')}",
+                            f"a = DequantizeLinear (x, s, z8) {B} t = MatMul (a, b) y = QuantizeLinear (t, s, z8)",
+                            {"z8": Z8}, "MatMul"),
+    "gemm int8 x uint8": ("int8[2,4] x", f"a = DequantizeLinear (x, s, z8) {B} y = Gemm (a, b)",
+                          {"w": u8(4, 3), "z8": Z8}, "Gemm"),
     "gemm": ("uint8[2,4] x", f"{X} {B} t = Gemm (a, b) {Q}", {"w": u8(4, 3)},
              "DequantizeLinear DequantizeLinear Gemm QuantizeLinear"),
     "gemm float out": ("uint8[2,4] x", f"{X} {B} y = Gemm (a, b)", {"w": u8(4, 3)},
@@ -75,6 +80,16 @@ GROUPS = {
     "gemm beta": ("uint8[2,4] x", f"{X} {B} c = DequantizeLinear (bias, s, zb) t = Gemm <beta = 2.0> (a, b, c) {Q}",
                   {"w": u8(4, 3), "bias": np.zeros(3, np.int32), "zb": I32}, "Gemm"),
     "arg max": (IN, f"{X} y = ArgMax (a)", {}, "DequantizeLinear ArgMax"),
+    "arg max no zero point": (IN, "a = DequantizeLinear (x, s) y = ArgMax (a)", {}, "ArgMax"),
+    "arg max computed scale": (f"{IN}, float s2", "a = DequantizeLinear (x, s2, z) y = ArgMax (a)", {}, "ArgMax"),
+    "drop-QDQ relu": (IN, f"{X} r = Transpose (a) t = Relu (r) {Q}", {}, "Relu"),
+    "split relu": (IN, f"{X} r = Split (a) t = Relu (r) {Q}", {}, "Relu"),
+    "relu of a returned value": (IN, f"{X} y2 = Sigmoid (a) t = Relu (y2) {Q}", {}, "Relu"),
+    "hard sigmoid": (IN, f"{X} t = HardSigmoid (a) {Q}", {}, "DequantizeLinear HardSigmoid QuantizeLinear"),
+    "layer norm": (IN, f"{X} {B} t = LayerNormalization (a, b) {Q}", {"w": u8(8)},
+                   "DequantizeLinear DequantizeLinear LayerNormalization QuantizeLinear"),
+    "layer norm uint8 bias": (IN, f"{X} {B} c = DequantizeLinear (bias, s, z) t = LayerNormalization (a, b, c) {Q}",
+                              {"w": u8(8), "bias": u8(8)}, "LayerNormalization"),
     "top k": (IN, f"{X} t, i = TopK (a, k) {Q}", {"k": i64(2)}, "DequantizeLinear TopK QuantizeLinear"),
     "where": (f"bool[1] c, {IN2}", f"{X} {B} t = Where (c, a, b) {Q}", {},
               "DequantizeLinear DequantizeLinear Where QuantizeLinear"),
@@ -130,15 +145,28 @@ CLIPS = [
     ("r = Clip (t, lo, hi)", np.uint8(0), np.float32(6.1 / 255), False),
     ("r = Clip (t, lo)", np.uint8(0), OTHER, True),
     ("r = Clip (t, lo)", np.uint8(9), OTHER, False),
+    ("r = Clip (t, lo, hi)", np.uint8(0), np.float32(6.003 / 255), True),
+    ("r = Clip (t, lo, hi)", np.uint8(0), np.float32(6.02 / 255), False),
+    ("r = Clip (t, lo, hi)", np.uint8(0), np.array([5.9 / 255], np.float32), False),
+    ("r = Clip (t, lo, hi)", np.int8(-128), np.float32(6 / 255), True),
+    ("r = Clip (t, lo)", np.int8(-128), OTHER, True),
+    ('r = Clip (t, "", hi)', np.uint8(0), np.float32(6 / 255), True),
+    ('r = Clip (t, "", hi)', np.int8(-128), np.float32(6 / 255), False),
+    ("r = Clip (t)", np.uint8(128), OTHER, False),
+    ("r = Clip (t, lo, nan)", np.uint8(0), OTHER, False),
     ("r = Sigmoid (t)", np.uint8(0), OTHER, False),
 ]
 
 
 @pytest.mark.parametrize(("clip", "zero", "scale", "folded"), CLIPS)
 def test_redundant_clip_joins_the_group(clip, zero, scale, folded):
-    nodes = f"{X} {B} t = Conv (a, b) {clip} y = QuantizeLinear (r, s2, z2)"
-    constants = {"w": u8(2, 4, 3, 3), "lo": np.float32(0), "hi": np.float32(6), "s2": scale, "z2": zero}
-    graph = make(IN, nodes, **constants)
+    signed = zero.dtype == np.int8
+    nodes = f"{X} {B} t = Conv (a, b) {clip} y = QuantizeLinear (r, s2, z2)".replace(
+        ", z)", ", z3)" if signed else ", z)"
+    )
+    bounds = {"lo": np.float32(0), "hi": np.float32(6), "nan": np.float32("nan")}
+    weights = i8(2, 4, 3, 3) if signed else u8(2, 4, 3, 3)
+    graph = make(IN.replace("uint8", zero.dtype.name), nodes, **bounds, w=weights, s2=scale, z2=zero, z3=Z8)
     unit = next(u for u in units(graph) if u.op == "Conv")
     assert len(unit.nodes) == (5 if folded else 1)
     if folded:

@@ -61,6 +61,9 @@ OTHERS: dict[str, Any] = {"use_coreml": True, "pipeline": "level basic\nstop-aft
 
 NEEDED = {
     "nnapi_partitioning_stop_ops": {"use_nnapi": True},
+    "max_partitions": {"use_nnapi": True},
+    "min_nodes": {"use_nnapi": True},
+    "only_worthwhile": {"use_nnapi": True},
     "maximize_offload": {"use_nnapi": True},
     "error_budget": {"float16": True},
     "keep_float32": {"float16": True},

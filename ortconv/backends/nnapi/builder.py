@@ -77,9 +77,10 @@ class Builder:
             self._bind(value, image, found)
         return found
 
-    def image(self, value: Value) -> int:
-        """The operand of a batch of images, in the model's image layout."""
-        return self.operand(value, image=True)
+    def in_its_layout(self, value: Value) -> tuple[int, bool]:
+        """The operand of a value in the layout that it has, and True if that is an NHWC image."""
+        image = self.is_image(value)
+        return self.operand(value, image=image), image
 
     def is_image(self, value: Value) -> bool:
         """True if the only operand of a value is an NHWC image."""
@@ -194,6 +195,10 @@ class Builder:
 
     def add(self, code: Operation, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         self.model.add_operation(code, inputs, outputs)
+
+    def emit(self, unit: NodeUnit, code: Operation, inputs: Sequence[int], image: bool = False) -> None:
+        """Add the operation that makes the result of a unit."""
+        self.add(code, inputs, [self.make(self.result(unit), image)])
 
     def layout_flag(self) -> list[int]:
         """The operand that selects NCHW, as a list; empty below feature level 29, which lacks it."""

@@ -11,7 +11,7 @@ from ortconv.nnapi import Model
 from ortconv.nnapi.model import ModelOperation
 from ortconv.nnapi.tracing.timing import mark
 from ortconv.partition import Target, partition
-from ortconv.partition.partitioner import is_trivial, nodes_of
+from ortconv.partition.partitioner import is_trivial, nodes_of, producing_units
 from ortconv.partition.regions import group_by_wave
 from ortconv.runtime.backend import Claim, Region
 from ortconv.runtime.placement import make_region
@@ -97,11 +97,6 @@ def _is_empty(value: Value) -> bool:
 def _regrouped(members: Sequence[NodeUnit], refused: Collection[Node]) -> list[tuple[NodeUnit, ...]]:
     """The groups that remain of a partition without the units of refused nodes. No path leads from a group back into it."""
     number = {node: u for u, unit in enumerate(members) for node in unit.nodes}
-    before = [sorted(_producers(unit, number) - {u}) for u, unit in enumerate(members)]
+    before = [producing_units(unit, number) for unit in members]
     groups = group_by_wave(before, lambda u, in_group: members[u].target not in refused)
     return [tuple(members[u] for u in group) for group in groups if group]
-
-
-def _producers(unit: NodeUnit, number: dict[Node, int]) -> set[int]:
-    values: list[Value] = [v for node in unit.nodes for v in node.present_reads]
-    return {number[v.producer] for v in values if v.producer in number}

@@ -22,7 +22,7 @@ def conv(b: Builder, unit: NodeUnit) -> None:
     """CONV_2D for one group, DEPTHWISE_CONV_2D for groups of one channel, else GROUPED_CONV_2D."""
     node = unit.target
     groups = node.attr("group", 1)
-    x = b.image(value_of(unit))
+    x = b.operand(value_of(unit), image=True)
     size, channels, *window = shape_of(value_of(unit, 1))
     depthwise = groups != 1 and channels == 1
     if depthwise:
@@ -40,7 +40,7 @@ def conv(b: Builder, unit: NodeUnit) -> None:
     code = Operation.CONV_2D
     if groups != 1:
         code = Operation.DEPTHWISE_CONV_2D if depthwise else Operation.GROUPED_CONV_2D
-    b.add(code, inputs, [b.make(b.result(unit), image=True)])
+    b.emit(unit, code, inputs, image=True)
 
 
 def pair(unit: NodeUnit, name: str) -> Pair:

@@ -18,10 +18,8 @@ FUSE_CODES = {(0.0, float("inf")): FuseCode.RELU, (-1.0, 1.0): FuseCode.RELU1, (
 
 
 def unary(b: Builder, unit: NodeUnit, code: Operation) -> None:
-    value, out = value_of(unit), b.result(unit)
-    image = b.is_image(value)
-    x = b.operand(value, image=image)
-    b.add(code, [x], [b.make(out, image)])
+    x, image = b.in_its_layout(value_of(unit))
+    b.emit(unit, code, [x], image)
 
 
 def activation(b: Builder, unit: NodeUnit) -> None:
@@ -34,10 +32,10 @@ def fuse_code(unit: NodeUnit) -> FuseCode:
 
 
 def binary(b: Builder, unit: NodeUnit, code: Operation, fuses: bool = False) -> None:
-    values, out = [value_of(unit, 0), value_of(unit, 1)], b.result(unit)
+    values = [value_of(unit, 0), value_of(unit, 1)]
     image = any(map(b.is_image, values)) and all(_fits(b, v) for v in values)
     inputs = [_as_image(b, v) if image else b.operand(v) for v in values]
-    b.add(code, [*inputs, b.activation(unit)] if fuses else inputs, [b.make(out, image)])
+    b.emit(unit, code, [*inputs, b.activation(unit)] if fuses else inputs, image)
 
 
 def _fits(b: Builder, value: Value) -> bool:
@@ -48,29 +46,25 @@ def _fits(b: Builder, value: Value) -> bool:
 def _as_image(b: Builder, value: Value) -> int:
     const = value.constant
     if const is None or const.size == 1 or const.dtype.bits != 32:
-        return b.image(value) if value.rank == 4 else b.operand(value)
+        return b.operand(value, image=value.rank == 4)
     array = const.numpy()
     return b.constant(array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(NHWC))
 
 
 def elu(b: Builder, unit: NodeUnit) -> None:
-    value = value_of(unit)
-    image = b.is_image(value)
-    x = b.operand(value, image=image)
-    b.add(Operation.ELU, [x, b.float32(unit.target.attr("alpha", 1.0))], [b.make(b.result(unit), image)])
+    x, image = b.in_its_layout(value_of(unit))
+    b.emit(unit, Operation.ELU, [x, b.float32(unit.target.attr("alpha", 1.0))], image)
 
 
 def leaky_relu(b: Builder, unit: NodeUnit) -> None:
     """x < 0 ? alpha * x : x"""
-    value = value_of(unit)
-    image = b.is_image(value)
-    x = b.operand(value, image=image)
+    x, image = b.in_its_layout(value_of(unit))
     mask = b.temporary(OperandType(Operand.TENSOR_BOOL8, b.dims(x)))
     scaled = b.temporary(b.kind(x))
     alpha = b.constant(np.array([unit.target.attr("alpha", 0.01)], np.float32))
     b.add(Operation.LESS, [x, b.constant(np.zeros(1, np.float32))], [mask])
     b.add(Operation.MUL, [x, alpha, b.int32(FuseCode.NONE)], [scaled])
-    b.add(Operation.SELECT, [mask, scaled, x], [b.make(b.result(unit), image)])
+    b.emit(unit, Operation.SELECT, [mask, scaled, x], image)
 
 
 LOWERINGS: dict[str, Lowering] = {

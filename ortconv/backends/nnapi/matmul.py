@@ -23,7 +23,7 @@ def gemm(b: Builder, unit: NodeUnit) -> None:
     else:
         w = weights(b, unit, 1, lambda array: array if turned else array.T, 0)
     inputs = [x, w, bias(b, unit, b.dims(w)[0], x, w), b.activation(unit)]
-    b.add(Operation.FULLY_CONNECTED, inputs, [b.make(b.result(unit))])
+    b.emit(unit, Operation.FULLY_CONNECTED, inputs)
 
 
 def _per_channel(unit: NodeUnit) -> bool:

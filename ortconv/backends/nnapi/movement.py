@@ -38,7 +38,7 @@ def squeeze(b: Builder, unit: NodeUnit) -> None:
         b.alias(b.result(unit), value_of(unit))
         return
     x = b.operand(value_of(unit))
-    b.add(Operation.SQUEEZE, [x, b.ints([axis % len(shape) for axis in axes])], [b.make(b.result(unit))])
+    b.emit(unit, Operation.SQUEEZE, [x, b.ints([axis % len(shape) for axis in axes])])
 
 
 def transpose(b: Builder, unit: NodeUnit) -> None:
@@ -53,7 +53,7 @@ def identity(b: Builder, unit: NodeUnit) -> None:
 
 def gather(b: Builder, unit: NodeUnit) -> None:
     """GATHER. A scalar index becomes a vector of one element, and its dimension is removed from the result."""
-    x, out = b.operand(value_of(unit)), b.result(unit)
+    x = b.operand(value_of(unit))
     shape, indices = shape_of(value_of(unit)), shape_of(value_of(unit, 1))
     axis = unit.target.attr("axis", 0) % len(shape)
     const = unit.constant(1)
@@ -63,11 +63,11 @@ def gather(b: Builder, unit: NodeUnit) -> None:
         numbers = const.numpy()
         at = b.constant(np.where(numbers < 0, numbers + shape[axis], numbers).astype(np.int32))
     if indices:
-        b.add(Operation.GATHER, [x, b.int32(axis), at], [b.make(out)])
+        b.emit(unit, Operation.GATHER, [x, b.int32(axis), at])
         return
     found = b.temporary(b.kind(x), (*shape[:axis], 1, *shape[axis + 1 :]))
     b.add(Operation.GATHER, [x, b.int32(axis), at], [found])
-    b.add(Operation.SQUEEZE, [found, b.ints([axis])], [b.make(out)])
+    b.emit(unit, Operation.SQUEEZE, [found, b.ints([axis])])
 
 
 def slice_(b: Builder, unit: NodeUnit) -> None:
@@ -109,13 +109,13 @@ def pad(b: Builder, unit: NodeUnit) -> None:
     value = unit.constant(2)
     margins = b.constant(np.array(ints(unit.input(1)) or (), np.int32).reshape(2, -1).T)
     fill = b.float32(0.0 if value is None else float(value.item()))
-    b.add(Operation.PAD_V2, [x, margins, fill], [b.make(b.result(unit))])
+    b.emit(unit, Operation.PAD_V2, [x, margins, fill])
 
 
 def depth_to_space(b: Builder, unit: NodeUnit) -> None:
-    x = b.image(value_of(unit))
+    x = b.operand(value_of(unit), image=True)
     block = b.int32(unit.target.attr("blocksize", 1))
-    b.add(Operation.DEPTH_TO_SPACE, [x, block, *b.layout_flag()], [b.make(b.result(unit), image=True)])
+    b.emit(unit, Operation.DEPTH_TO_SPACE, [x, block, *b.layout_flag()], image=True)
 
 
 LOWERINGS: dict[str, Lowering] = {

@@ -26,7 +26,7 @@ def batch_normalization(b: Builder, unit: NodeUnit) -> None:
     scaled = b.temporary(b.kind(x))
     b.add(Operation.MUL, [x, b.constant(factor.reshape(dims)), b.int32(FuseCode.NONE)], [scaled])
     summand = b.constant((shift - mean * factor).reshape(dims))
-    b.add(Operation.ADD, [scaled, summand, b.activation(unit)], [b.make(b.result(unit), image)])
+    b.emit(unit, Operation.ADD, [scaled, summand, b.activation(unit)], image)
 
 
 def _floats(unit: NodeUnit, slot: int) -> Array:
@@ -38,12 +38,12 @@ def _floats(unit: NodeUnit, slot: int) -> Array:
 def lrn(b: Builder, unit: NodeUnit) -> None:
     """LOCAL_RESPONSE_NORMALIZATION. Its radius is half of the size, rounded down."""
     node = unit.target
-    x, size = b.image(value_of(unit)), node.attr("size", 1)
+    x, size = b.operand(value_of(unit), image=True), node.attr("size", 1)
     numbers = [node.attr("bias", 1.0), node.attr("alpha", 1e-4) / size, node.attr("beta", 0.75)]
     inputs = [x, b.int32((size - 1) // 2), *map(b.float32, numbers)]
     if b.level > 28:
         inputs.append(b.int32(1 if b.nchw else -1))
-    b.add(Operation.LOCAL_RESPONSE_NORMALIZATION, inputs, [b.make(b.result(unit), image=True)])
+    b.emit(unit, Operation.LOCAL_RESPONSE_NORMALIZATION, inputs, image=True)
 
 
 def softmax(b: Builder, unit: NodeUnit) -> None:
@@ -52,13 +52,13 @@ def softmax(b: Builder, unit: NodeUnit) -> None:
     x, shape = b.operand(value), shape_of(value) or (1,)
     if unit.since >= 13:
         axis = [b.int32(unit.target.attr("axis", -1) % len(shape))] if b.level > 28 else []
-        b.add(Operation.SOFTMAX, [x, beta, *axis], [b.make(b.result(unit))])
+        b.emit(unit, Operation.SOFTMAX, [x, beta, *axis])
         return
     axis_ = unit.target.attr("axis", 1)
     axis_ += len(shape) if axis_ < 0 else 0
     dims = (math.prod(shape[:axis_]), math.prod(shape[axis_:]))
     if dims == shape:
-        b.add(Operation.SOFTMAX, [x, beta], [b.make(b.result(unit))])
+        b.emit(unit, Operation.SOFTMAX, [x, beta])
         return
     out = b.make(b.result(unit))
     flat, powers = b.temporary(b.kind(x), dims), b.temporary(b.kind(out), dims)
@@ -74,7 +74,7 @@ def reduce_mean(b: Builder, unit: NodeUnit) -> None:
     image = bool(keep) and b.is_image(value)
     x = b.operand(value, image=image)
     listed = b.ints([NHWC_AXES[axis] for axis in axes] if image else axes)
-    b.add(Operation.MEAN, [x, listed, b.int32(keep)], [b.make(b.result(unit), image)])
+    b.emit(unit, Operation.MEAN, [x, listed, b.int32(keep)], image)
 
 
 LOWERINGS: dict[str, Lowering] = {

@@ -24,7 +24,7 @@ def whole(b: Builder, unit: NodeUnit, code: Operation) -> None:
 
 
 def _add(b: Builder, unit: NodeUnit, code: Operation, pads: Sequence[int], strides: Pair, window: Pair) -> None:
-    x = b.image(value_of(unit))
+    x = b.operand(value_of(unit), image=True)
     sizes = [b.int32(n) for n in (strides[1], strides[0], window[1], window[0])]
     out = b.make(b.result(unit), image=True, like=x)
     b.add(code, [x, *pads, *sizes, b.activation(unit), *b.layout_flag()], [out])

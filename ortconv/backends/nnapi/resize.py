@@ -16,7 +16,7 @@ def resize(b: Builder, unit: NodeUnit) -> None:
     _check_scales(unit, shape_of(value), shape_of(out))
     first = shape_of(value)[1] == shape_of(out)[1]
     rows, columns = shape_of(out)[2:] if first else shape_of(out)[1:3]
-    x = b.image(value) if first else b.operand(value)
+    x = b.operand(value, image=first)
     made = b.make(out, image=first, like=x)
     inputs = [x, b.int32(columns), b.int32(rows)]
     if b.level > 28:

@@ -109,6 +109,6 @@ def outputs_last(w: Array, group: int = 1) -> Array:
     return contiguous(by_group.transpose(0, *range(3, w.ndim + 1), 2, 1))
 
 
-_COPIED_TOGETHER = 16
+_COPIED_TOGETHER = 32
 
 _shared: WeakValueDictionary[Any, Matrix] = WeakValueDictionary()

@@ -34,7 +34,7 @@ ROWS = """
 4 uint64_t ANeuralNetworks_getMaximumLoopTimeout(void) -> get_maximum_loop_timeout
 5 int64_t ANeuralNetworks_getRuntimeFeatureLevel(void) -> get_runtime_feature_level
 1 int ANeuralNetworksModel_create(ANeuralNetworksModel** model) -> Model
-1 void ANeuralNetworksModel_free(ANeuralNetworksModel* model) -> Model.close
+1 void ANeuralNetworksModel_free(ANeuralNetworksModel* model?) -> Model.close
 1 int ANeuralNetworksModel_addOperand(ANeuralNetworksModel* model,
     const ANeuralNetworksOperandType* type) -> Model.add_operand
 1 int ANeuralNetworksModel_setOperandValue(ANeuralNetworksModel* model, int32_t index, const void* buffer?,
@@ -62,9 +62,9 @@ ROWS = """
 4 int ANeuralNetworksMemory_createFromDesc(const ANeuralNetworksMemoryDesc* desc,
     ANeuralNetworksMemory** memory=0) -> Memory.from_desc
 4 int ANeuralNetworksMemory_copy(const ANeuralNetworksMemory* src, const ANeuralNetworksMemory* dst) -> Memory.copy
-1 void ANeuralNetworksMemory_free(ANeuralNetworksMemory* memory) -> Memory.close
+1 void ANeuralNetworksMemory_free(ANeuralNetworksMemory* memory?) -> Memory.close
 4 int ANeuralNetworksMemoryDesc_create(ANeuralNetworksMemoryDesc** desc=0) -> MemoryDesc
-4 void ANeuralNetworksMemoryDesc_free(ANeuralNetworksMemoryDesc* desc) -> MemoryDesc.close
+4 void ANeuralNetworksMemoryDesc_free(ANeuralNetworksMemoryDesc* desc?) -> MemoryDesc.close
 4 int ANeuralNetworksMemoryDesc_addInputRole(ANeuralNetworksMemoryDesc* desc,
     const ANeuralNetworksCompilation* compilation, uint32_t index, float frequency) -> MemoryDesc.add_input_role
 4 int ANeuralNetworksMemoryDesc_addOutputRole(ANeuralNetworksMemoryDesc* desc,
@@ -74,7 +74,7 @@ ROWS = """
 4 int ANeuralNetworksMemoryDesc_finish(ANeuralNetworksMemoryDesc* desc) -> MemoryDesc.finish
 3 int AHardwareBuffer_allocate(const AHardwareBuffer_Desc* desc, AHardwareBuffer** outBuffer=0) -> HardwareBuffer
 3 void AHardwareBuffer_acquire(AHardwareBuffer* buffer) -> HardwareBuffer.acquire
-3 void AHardwareBuffer_release(AHardwareBuffer* buffer) -> HardwareBuffer.close
+3 void AHardwareBuffer_release(AHardwareBuffer* buffer?) -> HardwareBuffer.close
 3 void AHardwareBuffer_describe(const AHardwareBuffer* buffer, AHardwareBuffer_Desc* outDesc) -> HardwareBuffer.desc
 3 int AHardwareBuffer_lock(AHardwareBuffer* buffer, uint64_t usage, int32_t fence, const ARect* rect?,
     void** outVirtualAddress=0) -> HardwareBuffer.lock
@@ -84,7 +84,7 @@ ROWS = """
 3 int ANeuralNetworksCompilation_createForDevices(ANeuralNetworksModel* model,
     const ANeuralNetworksDevice* const* devices, uint32_t numDevices,
     ANeuralNetworksCompilation** compilation=0) -> Compilation
-1 void ANeuralNetworksCompilation_free(ANeuralNetworksCompilation* compilation) -> Compilation.close
+1 void ANeuralNetworksCompilation_free(ANeuralNetworksCompilation* compilation?) -> Compilation.close
 1 int ANeuralNetworksCompilation_setPreference(ANeuralNetworksCompilation* compilation,
     int32_t preference) -> Compilation.set_preference
 4 int ANeuralNetworksCompilation_setPriority(ANeuralNetworksCompilation* compilation,
@@ -104,7 +104,7 @@ ROWS = """
     uint32_t index, uint32_t* padding) -> Compilation.get_preferred_memory_padding_for_output
 1 int ANeuralNetworksExecution_create(ANeuralNetworksCompilation* compilation,
     ANeuralNetworksExecution** execution=0) -> Execution
-1 void ANeuralNetworksExecution_free(ANeuralNetworksExecution* execution) -> Execution.close
+1 void ANeuralNetworksExecution_free(ANeuralNetworksExecution* execution?) -> Execution.close
 1 int ANeuralNetworksExecution_setInput(ANeuralNetworksExecution* execution, int32_t index,
     const ANeuralNetworksOperandType* type?, const void* buffer?, size_t length) -> Execution.set_input
 1 int ANeuralNetworksExecution_setInputFromMemory(ANeuralNetworksExecution* execution, int32_t index,
@@ -139,9 +139,9 @@ ROWS = """
 3 int ANeuralNetworksExecution_getDuration(const ANeuralNetworksExecution* execution, int32_t durationCode,
     uint64_t* duration=0xffffffffffffffff) -> Execution.get_duration
 3 int ANeuralNetworksBurst_create(ANeuralNetworksCompilation* compilation, ANeuralNetworksBurst** burst=0) -> Burst
-3 void ANeuralNetworksBurst_free(ANeuralNetworksBurst* burst) -> Burst.close
+3 void ANeuralNetworksBurst_free(ANeuralNetworksBurst* burst?) -> Burst.close
 1 int ANeuralNetworksEvent_wait(ANeuralNetworksEvent* event) -> Event.wait
-1 void ANeuralNetworksEvent_free(ANeuralNetworksEvent* event) -> Event.close
+1 void ANeuralNetworksEvent_free(ANeuralNetworksEvent* event?) -> Event.close
 4 int ANeuralNetworksEvent_createFromSyncFenceFd(int sync_fence_fd,
     ANeuralNetworksEvent** event=0) -> Event.from_sync_fence_fd
 4 int ANeuralNetworksEvent_getSyncFenceFd(const ANeuralNetworksEvent* event,

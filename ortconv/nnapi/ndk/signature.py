@@ -51,14 +51,11 @@ class Signature:
         found = _DECLARATION.fullmatch(declaration)
         assert found is not None, declaration
         texts = [] if found["parameters"] == "void" else found["parameters"].split(", ")
-        parameters = tuple(map(_parameter, texts))
-        if _is_free(found["name"]):
-            parameters = (parameters[0]._replace(may_be_null=True),)
-        return cls(found["result"], found["name"], parameters)
+        return cls(found["result"], found["name"], tuple(map(_parameter, texts)))
 
     @property
     def is_free(self) -> bool:
-        return _is_free(self.name)
+        return self.name.endswith(("_free", "_release"))
 
     @property
     def returns_number(self) -> bool:
@@ -76,10 +73,6 @@ class Signature:
 
     def __str__(self) -> str:
         return f"{self.result} {self.name}({', '.join(map(str, self.parameters)) or 'void'})"
-
-
-def _is_free(name: str) -> bool:
-    return name.endswith(("_free", "_release"))
 
 
 def _parameter(text: str) -> Parameter:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operations.shapes import are_within
 
 HALF = np.float32(0.5)
 ScoreKernel = Callable[[Array], Array]
@@ -22,7 +23,7 @@ def overlaps(box: Array, others: Array) -> Array:
     return np.where(union > 0, shared / union, np.float32(0))
 
 
-def hard_nms(scores: Array, boxes: Array, threshold: float, limit: int = -1) -> Array:
+def hard_nms(scores: Array, boxes: Array, threshold: float, limit: int) -> Array:
     """Indices of the boxes that do not overlap a better box by `threshold` or more, best first; at most `limit` if it is >= 0."""
     left = np.argsort(-scores, kind="stable")
     kept: list[int] = []
@@ -70,5 +71,5 @@ def require_ordered(boxes: Array) -> None:
 
 def require_indices(indices: Array, count: int) -> None:
     """Raise OP_FAILED for a batch index that is not below `count`."""
-    if indices.size and not 0 <= indices.min() <= indices.max() < count:
+    if not are_within(indices, count):
         raise op_failed(f"batches {indices.min()} to {indices.max()} are not within {count}")

@@ -98,24 +98,20 @@ def output_quantization(scale: float, unsigned: int, signed: int, name: str = "o
     return check
 
 
-def rank_needs(level: int, name: str, *older: int) -> OperationCheck:
-    """Ranks other than `older`, and unknown ranks, need a feature level."""
+def other_rank_needs_level_3(*older: int) -> OperationCheck:
+    """Ranks of x other than `older`, and unknown ranks, need feature level 3."""
 
     def check(c: OperationCall) -> Findings:
-        if c.args[name].rank not in older:
-            yield FeatureLevel.number(level)
+        if c.x.rank not in older:
+            yield FeatureLevel.LEVEL_3
 
     return check
 
 
-def offset_needs(level: int, name: str) -> OperationCheck:
-    """A quantized operand with a zero point other than 0 needs a feature level."""
-
-    def check(c: OperationCall) -> Findings:
-        if c.args[name].is_quantized and c.args[name].zero_point:
-            yield FeatureLevel.number(level)
-
-    return check
+def offset_needs_level_3(c: OperationCall) -> Findings:
+    """A quantized x with a zero point other than 0 needs feature level 3."""
+    if c.x.is_quantized and c.x.zero_point:
+        yield FeatureLevel.LEVEL_3
 
 
 BOX_SCALE = 0.125  # of quantized coordinates

@@ -103,15 +103,16 @@ def both(c: OperationCall) -> tuple[Array, Array]:
     return in_quantization(c.a, c.out, rounded, c.work), in_quantization(c.b, c.out, rounded, c.work)
 
 
-for _name, _function in {"MAXIMUM": np.maximum, "MINIMUM": np.minimum}.items():
-    of_two(_name, "a:T b:T", level=3, types="F H I Q S@4")(
+FUNCTIONS: tuple[tuple[str, str, Callable[..., Array]], ...] = (
+    ("MAXIMUM", "F H I Q S@4", np.maximum),
+    ("MINIMUM", "F H I Q S@4", np.minimum),
+    ("POW", "F H", np.power),
+)
+
+for _name, _types, _function in FUNCTIONS:
+    of_two(_name, "a:T b:T", level=3, types=_types)(
         lambda c, function=_function: elementwise(c, function, *both(c))  # type: ignore[misc]
     )
-
-
-@of_two("POW", "a:T b:T", level=3, types="F H")
-def power(c: OperationCall) -> Array:
-    return elementwise(c, np.power, c.a.array, c.b.array)
 
 
 @of_two("PRELU", "a:T b:T", level=3, types="F H Q S@4")

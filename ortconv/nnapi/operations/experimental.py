@@ -8,7 +8,7 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import Tensor
 from ortconv.nnapi.operations.checks import KEPT
-from ortconv.nnapi.operations.shapes import integers
+from ortconv.nnapi.operations.shapes import are_within, integers
 from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 
 DENSE, SPARSE = 0, 1
@@ -60,12 +60,7 @@ def compressed(segments: Tensor | None, indices: Tensor | None, count: int, size
         raise op_failed("a sparse dimension has no segments or indices")
     ends, own = np.array(integers(segments, count + 1)), np.array(integers(indices), np.int64)
     runs = np.diff(ends)
-    if (
-        ends[0] != 0
-        or ends[-1] != own.size
-        or (runs < 0).any()
-        or (own.size and not 0 <= own.min() <= own.max() < size)
-    ):
+    if ends[0] != 0 or ends[-1] != own.size or (runs < 0).any() or not are_within(own, size):
         raise op_failed(f"segments {ends.tolist()} and indices {own.tolist()} are of no dimension of {size}")
     return np.repeat(np.arange(count), runs), own
 

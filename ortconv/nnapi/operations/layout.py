@@ -8,7 +8,7 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.operations.checks import KEPT, SMALL, dims_are, offset_needs, rank, same_rank
+from ortconv.nnapi.operations.checks import KEPT, SMALL, dims_are, offset_needs_level_3, rank, same_rank
 from ortconv.nnapi.operations.movement import moved
 from ortconv.nnapi.operations.shapes import axis_of, integers, like_x, margins, padded, taken
 from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
@@ -29,7 +29,7 @@ def pad_with(c: OperationCall, value: float) -> Array:
     return y
 
 
-@moved("PAD", "x:T paddings:I", level=2, types="F Q H@3 S@4", infer=pad_dims, checks=(SMALL, offset_needs(3, "x")))
+@moved("PAD", "x:T paddings:I", level=2, types="F Q H@3 S@4", infer=pad_dims, checks=(SMALL, offset_needs_level_3))
 def pad(c: OperationCall) -> Array:
     return pad_with(c, c.x.zero_point)
 
@@ -129,7 +129,7 @@ def space_to_batch_dims(c: OperationCall) -> Dims:
 
 @on_images(
     "SPACE_TO_BATCH_ND", "x:T block:I paddings:I [nchw:b=0 @3]", level=2, infer=space_to_batch_dims,
-    checks=(rank("x", 4), offset_needs(3, "x")),
+    checks=(rank("x", 4), offset_needs_level_3),
 )  # fmt: skip
 def space_to_batch(c: OperationCall) -> Array:
     full = np.pad(c.x.array, image_margins(c), constant_values=c.x.zero_point)

@@ -11,6 +11,7 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import output_quantization, same_quantization
 from ortconv.nnapi.operations.fingerprint import fingerprint64
+from ortconv.nnapi.operations.shapes import are_within
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 
@@ -26,7 +27,7 @@ def rows_dims(c: OperationCall) -> Dims:
 )  # fmt: skip
 def embedding_lookup(c: OperationCall) -> Array:
     lookups, rows = c.lookups.array, c.values.dims[0]
-    if lookups.min() < 0 or lookups.max() >= rows:
+    if not are_within(lookups, rows):
         raise op_failed(f"lookups {lookups.min()} to {lookups.max()} are not within {rows} rows")
     return c.values.array[lookups]
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operand import Tensor
 from ortconv.nnapi.operations.checks import rank
 from ortconv.nnapi.operations.rnn import batch_and_inputs, both_dims, linked, merged, steps, streams, time_first
 from ortconv.nnapi.operations.shapes import fits
@@ -36,50 +35,43 @@ CELL = (
 NORMS = "n_i:T? n_f:T? n_c:T? n_o:T?"
 
 
-@dataclass(slots=True)
 class LstmDirection:
-    """One direction: arrays by name, None if omitted."""
+    """One direction of a call: the arrays of its operands by name, without the omitted ones."""
 
-    arrays: dict[str, Array | None]
-    activation: int
-    cell_clip: float
-    projection_clip: float
-
-    @classmethod
-    def of(cls, c: OperationCall, prefix: str = "") -> LstmDirection:
-        names = [f"{kind}_{gate}" for kind in "wrpbna" for gate in GATES] + ["projection", "projection_bias"]
-        arrays = {name: _array(c.get(prefix + name)) for name in names}
+    def __init__(self, c: OperationCall, prefix: str = "") -> None:
         if c.activation not in ACTIVATIONS:
             raise op_failed(f"{c.activation} is not an activation of an LSTM")
-        return cls(arrays, c.activation, c.cell_clip, c.projection_clip)
+        self.call = c
+        given = {name: value.array for name, value in c.args.items() if isinstance(value, Tensor)}
+        self.arrays = {name.removeprefix(prefix): array for name, array in given.items() if name.startswith(prefix)}
 
     def gate(self, gate: str, x: Array, aux: Array | None, h: Array, peep: Array) -> Array:
         """The input of a gate's activation."""
         a = self.arrays
-        y = x @ _needed(a[f"w_{gate}"]).T + h @ _needed(a[f"r_{gate}"]).T
+        y = x @ a[f"w_{gate}"].T + h @ a[f"r_{gate}"].T
         if aux is not None:
-            y = y + aux @ _needed(a[f"a_{gate}"]).T
-        peephole, norm = a[f"p_{gate}"], a[f"n_{gate}"]
-        if peephole is not None:
-            y = y + peep * peephole
-        if norm is not None:
-            y = normalized(y) * norm
-        return y + _needed(a[f"b_{gate}"])
+            y = y + aux @ a[f"a_{gate}"].T
+        if f"p_{gate}" in a:
+            y = y + peep * a[f"p_{gate}"]
+        if f"n_{gate}" in a:
+            y = normalized(y) * a[f"n_{gate}"]
+        return y + a[f"b_{gate}"]
 
     def step(self, x: Array, aux: Array | None, h: Array, cell: Array) -> tuple[Array, Array]:
         """Output and cell state after one more input. An input gate without weights is 1 minus the forget gate."""
-        act = ACTIVATIONS[self.activation]
+        act = ACTIVATIONS[self.call.activation]
         forget = sigmoid(self.gate("f", x, aux, h, cell))
-        into = 1 - forget if self.arrays["w_i"] is None else sigmoid(self.gate("i", x, aux, h, cell))
+        into = sigmoid(self.gate("i", x, aux, h, cell)) if "w_i" in self.arrays else 1 - forget
         cell = forget * cell + into * act(self.gate("c", x, aux, h, cell))
-        if self.cell_clip > 0:
-            cell = np.clip(cell, -self.cell_clip, self.cell_clip)
+        if self.call.cell_clip > 0:
+            cell = np.clip(cell, -self.call.cell_clip, self.call.cell_clip)
         h = sigmoid(self.gate("o", x, aux, h, cell)) * act(cell)
-        projection, bias = self.arrays["projection"], self.arrays["projection_bias"]
-        if projection is not None:
-            h = h @ projection.T if bias is None else h @ projection.T + bias
-            if self.projection_clip > 0:
-                h = np.clip(h, -self.projection_clip, self.projection_clip)
+        if "projection" in self.arrays:
+            h = h @ self.arrays["projection"].T
+            if "projection_bias" in self.arrays:
+                h = h + self.arrays["projection_bias"]
+            if self.call.projection_clip > 0:
+                h = np.clip(h, -self.call.projection_clip, self.call.projection_clip)
         return h, cell
 
     def run(
@@ -97,15 +89,6 @@ def normalized(x: Array) -> Array:
     """Each row with mean 0 and variance 1."""
     centered = x - x.mean(axis=-1, keepdims=True)
     return centered / np.sqrt(np.square(centered).mean(axis=-1, keepdims=True) + np.float32(1e-8))
-
-
-def _array(value: Any) -> Array | None:
-    return None if value is None else value.array
-
-
-def _needed(array: Array | None) -> Array:
-    assert array is not None  # see _complete
-    return array
 
 
 def sizes(c: OperationCall, batch: int, inputs: int, prefix: str = "") -> tuple[int, int]:
@@ -154,7 +137,7 @@ STATES = "state:T cell:T activation:i cell_clip:f projection_clip:f"
 )  # fmt: skip
 def lstm(c: OperationCall) -> list[Array]:
     """One step. The contents of the scratch output are undefined."""
-    h, cell = LstmDirection.of(c).step(c.x.array, None, c.state.array, c.cell.array)
+    h, cell = LstmDirection(c).step(c.x.array, None, c.state.array, c.cell.array)
     return [np.zeros(c.scratch.dims, np.float32), h, cell, h]
 
 
@@ -169,8 +152,8 @@ def sequence_dims(c: OperationCall) -> list[Dims]:
     outputs="out:T [state_out:T cell_out:T @4]", level=3, types="F H", infer=sequence_dims, checks=(rank("x", 3),),
 )  # fmt: skip
 def unidirectional_sequence_lstm(c: OperationCall) -> list[Array]:
-    out, h, cell = LstmDirection.of(c).run(time_first(c.x, c.time_major), None, c.state.array, c.cell.array)
-    return [out if c.time_major else out.swapaxes(0, 1), h, cell][: len(c.outputs)]
+    out, h, cell = LstmDirection(c).run(time_first(c.x, c.time_major), None, c.state.array, c.cell.array)
+    return [*merged([out], False, c.time_major), h, cell][: len(c.outputs)]
 
 
 def bidirectional_dims(c: OperationCall) -> list[Dims]:
@@ -202,6 +185,6 @@ def prefixed(prefix: str, slots: str) -> str:
 )  # fmt: skip
 def bidirectional_sequence_lstm(c: OperationCall) -> list[Array]:
     x, aux, backward_x = streams(c, c.fw_a_f is not None)
-    fw, *fw_states = LstmDirection.of(c, "fw_").run(x, aux, c.fw_state.array, c.fw_cell.array)
-    bw, *bw_states = LstmDirection.of(c, "bw_").run(backward_x, aux, c.bw_state.array, c.bw_cell.array, backward=True)
+    fw, *fw_states = LstmDirection(c, "fw_").run(x, aux, c.fw_state.array, c.fw_cell.array)
+    bw, *bw_states = LstmDirection(c, "bw_").run(backward_x, aux, c.bw_state.array, c.bw_cell.array, backward=True)
     return [*merged([fw, bw], c.merge, c.time_major), *fw_states, *bw_states][: len(c.outputs)]

@@ -14,7 +14,7 @@ from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.arithmetic import round_half_away
 from ortconv.nnapi.operations.checks import KEPT, SMALL, advised, dims_are, rank_at_most, same_quantization, same_rank
-from ortconv.nnapi.operations.shapes import axes_of, axis_of, in_quantization, integers
+from ortconv.nnapi.operations.shapes import are_within, axes_of, axis_of, in_quantization, integers
 from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 
 ALL = "F H I Q S@4"
@@ -235,7 +235,7 @@ def gather_dims(c: OperationCall) -> Dims:
 @operation("GATHER", "x:T axis:i indices:I", level=3, types=ALL, infer=gather_dims, quantization=(advised(KEPT),))
 def gather(c: OperationCall) -> Array:
     size, indices = c.x.dims[c.axis], c.indices.array
-    if indices.min() < 0 or indices.max() >= size:
+    if not are_within(indices, size):
         raise op_failed(f"indices {indices.min()} to {indices.max()} are not within a dimension of {size}")
     return np.take(c.x.array, indices, axis=c.axis)
 

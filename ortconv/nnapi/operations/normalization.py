@@ -9,7 +9,7 @@ import numpy as np
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.arithmetic import multiply, shift_right
-from ortconv.nnapi.operations.checks import SMALL, output_quantization, rank, rank_needs
+from ortconv.nnapi.operations.checks import SMALL, other_rank_needs_level_3, output_quantization, rank
 from ortconv.nnapi.operations.fixed_point import LONG, inverse_root, rescaled
 from ortconv.nnapi.operations.shapes import axis_of, like_x
 from ortconv.nnapi.operations.table import OperationCall, operation
@@ -21,7 +21,7 @@ def along(c: OperationCall) -> int:
 
 @operation(
     "L2_NORMALIZATION", "x:T [axis:i=-1 @3]", types="F H@3 Q@3 S@4", infer=like_x,
-    checks=(SMALL, rank_needs(3, "x", 4)), quantization=(output_quantization(1 / 128, 128, 0),),
+    checks=(SMALL, other_rank_needs_level_3(4)), quantization=(output_quantization(1 / 128, 128, 0),),
 )  # fmt: skip
 def l2_normalization(c: OperationCall) -> Array:
     """Rows divided by the root of their sum of squares; zeros if that is zero."""
@@ -34,7 +34,7 @@ def l2_normalization(c: OperationCall) -> Array:
 
 @operation(
     "LOCAL_RESPONSE_NORMALIZATION", "x:T radius:i bias:f alpha:f beta:f [axis:i=-1 @3]", types="F H@3", infer=like_x,
-    checks=(SMALL, rank_needs(3, "x", 4)),
+    checks=(SMALL, other_rank_needs_level_3(4)),
 )  # fmt: skip
 def local_response_normalization(c: OperationCall) -> Array:
     """x * (bias + alpha * sum of squares of the neighbors within the radius) ** -beta"""
@@ -61,7 +61,7 @@ def instance_normalization(c: OperationCall) -> Array:
 
 @operation(
     "SOFTMAX", "x:T beta:f [axis:i=-1 @3]", types="F Q H@3 S@4", infer=like_x, zero_sized=True,
-    checks=(SMALL, rank_needs(3, "x", 2, 4)), quantization=(output_quantization(1 / 256, 0, -128),), recorded=("x",),
+    checks=(SMALL, other_rank_needs_level_3(2, 4)), quantization=(output_quantization(1 / 256, 0, -128),), recorded=("x",),
 )  # fmt: skip
 def softmax(c: OperationCall) -> Array:
     if c.beta <= 0:

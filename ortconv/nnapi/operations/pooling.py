@@ -33,18 +33,18 @@ def pool_dims(c: OperationCall) -> Dims:
 pooling = partial(operation, infer=pool_dims, checks=(rank("x", 4),), nchw=("x", "out"), zero_sized=True)
 
 
-def windows_of(x: Array, c: OperationCall, fill: float, work: Work = AT_ONCE) -> Array:
+def windows_of(x: Array, c: OperationCall, work: Work = AT_ONCE) -> Array:
     """[batch, rows, columns, depth, window rows, window columns], a view."""
     rows, columns = pads_of(c)
     edges = (0, 0), rows, columns, (0, 0)
-    padded = work.call(partial(np.pad, pad_width=edges, constant_values=fill), x) if any((*rows, *columns)) else x
+    padded = work.call(partial(np.pad, pad_width=edges), x) if any((*rows, *columns)) else x
     return sliding_window_view(padded, (c.filter_h, c.filter_w), axis=(1, 2))[:, :: c.stride_h, :: c.stride_w]
 
 
 def cells(c: OperationCall) -> Array:
     """Number of cells of each window inside the image, [1, rows, columns, 1]."""
     inside = np.ones((1, *c.x.dims[1:3], 1), np.int32)
-    return windows_of(inside, c, 0).sum(axis=(4, 5), dtype=np.int32)
+    return windows_of(inside, c).sum(axis=(4, 5), dtype=np.int32)
 
 
 @pooling("AVERAGE_POOL_2D", *FORMS, types="F Q H@3 S@4", quantization=(KEPT,), recorded=("x",))
@@ -52,7 +52,7 @@ def average_pool_2d(c: OperationCall) -> Array:
     """The mean of the cells inside the image. If quantized, halves are rounded up, counted from the smallest element."""
     if not c.out.is_quantized:
         y = c.work.empty(c.out.dims, c.x.array.dtype)
-        c.work.do(np.add.reduce, windows_of(c.x.array, c, 0, c.work), (4, 5), None, y)
+        c.work.do(np.add.reduce, windows_of(c.x.array, c, c.work), (4, 5), None, y)
         c.work.do(np.divide, y, cells(c).astype(y.dtype), y)
         return activate(y, c.activation, c.work)
     return c.anew(quantized_average)
@@ -60,7 +60,7 @@ def average_pool_2d(c: OperationCall) -> Array:
 
 def quantized_average(c: OperationCall) -> Array:
     least = c.x.limits[0]
-    sums = windows_of(c.x.array.astype(np.int32) - least, c, 0).sum(axis=(4, 5), dtype=np.int64)
+    sums = windows_of(c.x.array.astype(np.int32) - least, c).sum(axis=(4, 5), dtype=np.int64)
     count = cells(c)
     return np.clip((sums + count // 2) // count + least, *activation_limits(c.activation, c.out))
 
@@ -82,5 +82,5 @@ def max_pool_2d(c: OperationCall) -> Array:
 @pooling("L2_POOL_2D", *FORMS, types="F H@3")
 def l2_pool_2d(c: OperationCall) -> Array:
     """The root of the mean square of the cells inside the image."""
-    squares = windows_of(np.square(c.x.array), c, 0).sum(axis=(4, 5))
+    squares = windows_of(np.square(c.x.array), c).sum(axis=(4, 5))
     return activate(np.sqrt(squares / cells(c).astype(squares.dtype)), c.activation)

@@ -48,13 +48,15 @@ def time_first(x: Tensor, time_major: bool) -> Array:
 
 
 def rolled(
-    projected: Array, recurrent: Array, state: Array, activation: int, backward: bool = False
+    c: OperationCall, x: Array, aux: Array | None = None, prefix: str = "", backward: bool = False
 ) -> tuple[Array, Array]:
-    """States at every time, and the last one. `projected` is the contribution of inputs and bias, [time, batch, units]."""
-    out = np.empty_like(projected)
-    for at in steps(len(projected), backward):
-        state = activate(projected[at] + state @ recurrent.T, activation)
-        out[at] = state
+    """States of one direction at every time, [time, batch, units], and the last one."""
+    out = x @ c.args[f"{prefix}weights"].array.T + c.args[f"{prefix}bias"].array
+    if aux is not None:
+        out = out + aux @ c.args[f"{prefix}aux_weights"].array.T
+    state, recurrent = c.args[f"{prefix}state"].array, c.args[f"{prefix}recurrent"].array
+    for at in steps(len(out), backward):
+        state = out[at] = activate(out[at] + state @ recurrent.T, c.activation)
     return out, state
 
 
@@ -76,9 +78,8 @@ def sequence_dims(c: OperationCall) -> list[Dims]:
     checks=(rank("x", 3), rank("weights", 2), rank("recurrent", 2), rank("bias", 1), rank("state", 2)),
 )  # fmt: skip
 def unidirectional_sequence_rnn(c: OperationCall) -> list[Array]:
-    projected = time_first(c.x, c.time_major) @ c.weights.array.T + c.bias.array
-    out, state = rolled(projected, c.recurrent.array, c.state.array, c.activation)
-    return [out if c.time_major else out.swapaxes(0, 1), state][: len(c.outputs)]
+    out, state = rolled(c, time_first(c.x, c.time_major))
+    return [*merged([out], False, c.time_major), state][: len(c.outputs)]
 
 
 def merged(sequences: list[Array], merge: bool, time_major: bool) -> list[Array]:
@@ -136,16 +137,9 @@ def bidirectional_dims(c: OperationCall) -> list[Dims]:
 )  # fmt: skip
 def bidirectional_sequence_rnn(c: OperationCall) -> list[Array]:
     x, aux, backward_x = streams(c, c.fw_aux_weights is not None)
-    sequences, states = [], []
-    for side, source in (("fw", x), ("bw", backward_x)):
-        projected = source @ c.args[f"{side}_weights"].array.T + c.args[f"{side}_bias"].array
-        if aux is not None:
-            projected = projected + aux @ c.args[f"{side}_aux_weights"].array.T
-        recurrent, state = c.args[f"{side}_recurrent"].array, c.args[f"{side}_state"].array
-        out, last = rolled(projected, recurrent, state, c.activation, side == "bw")
-        sequences.append(out)
-        states.append(last)
-    return [*merged(sequences, c.merge, c.time_major), *states][: len(c.outputs)]
+    fw, fw_state = rolled(c, x, aux, "fw_")
+    bw, bw_state = rolled(c, backward_x, aux, "bw_", backward=True)
+    return [*merged([fw, bw], c.merge, c.time_major), fw_state, bw_state][: len(c.outputs)]
 
 
 def svdf_dims(c: OperationCall) -> list[Dims]:

@@ -62,6 +62,11 @@ def fits(c: OperationCall, shapes: Mapping[str, Dims]) -> None:
             raise op_failed(f"{name} has dimensions {list(x.dims)}, not {list(dims)}")
 
 
+def are_within(indices: Array, count: int) -> bool:
+    """True if all indices are at least 0 and less than `count`."""
+    return bool(indices.min(initial=0) >= 0 and indices.max(initial=-1) < count)
+
+
 def axis_of(axis: int, rank: int) -> int:
     """A non-negative axis. OP_FAILED outside of -rank..rank-1."""
     if not -rank <= axis < rank:
@@ -123,10 +128,8 @@ def paddings(
         return (0, 0), (0, 0)
     if c.padding != PaddingCode.SAME:
         raise op_failed(f"{c.padding} is not a padding code")
-    return (
-        same_padding(size[0], window[0], c.stride_h, dilation[0]),
-        same_padding(size[1], window[1], c.stride_w, dilation[1]),
-    )
+    rows, columns = map(same_padding, size, window, (c.stride_h, c.stride_w), dilation)
+    return rows, columns
 
 
 def image_only(x: OperandType) -> None:
@@ -137,14 +140,9 @@ def image_only(x: OperandType) -> None:
 
 def windows_dims(c: OperationCall, window: tuple[int, int], dilation: tuple[int, int], depth: int) -> Dims:
     """[batch, rows, columns, depth] of an operation on windows of the image x; sizes are (height, width)."""
-    batch, height, width, _ = c.x.dims
-    rows, columns = paddings(c, (height, width), window, dilation)
-    return (
-        batch,
-        _windows(height, window[0], c.stride_h, rows, dilation[0]),
-        _windows(width, window[1], c.stride_w, columns, dilation[1]),
-        depth,
-    )
+    size, strides = c.x.dims[1:3], (c.stride_h, c.stride_w)
+    rows, columns = map(_windows, size, window, strides, paddings(c, size, window, dilation), dilation)
+    return c.x.dims[0], rows, columns, depth
 
 
 def _windows(size: int, window: int, stride: int, pads: tuple[int, int], dilation: int) -> int:

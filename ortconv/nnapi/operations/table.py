@@ -124,6 +124,16 @@ class OperandForm:
         """Names and defaults of all optional operands."""
         return {slot.name: slot.default for _, group in self.groups for slot in group}
 
+    def named(self, slots: Sequence[Slot], operands: Sequence[Any]) -> dict[str, Any]:
+        """The operands by the names of their slots, with lists for variadic slots and defaults for absent ones."""
+        found = self.absent | {slot.name: [] for slot in self.required if slot.variadic}
+        for slot, operand in zip(slots, operands):
+            if slot.variadic:
+                found[slot.name].append(operand)
+            else:
+                found[slot.name] = operand
+        return found
+
 
 def _spread(required: tuple[Slot, ...], count: int) -> tuple[list[Slot], FeatureLevel] | None:
     at = next(i for i, slot in enumerate(required) if slot.variadic)
@@ -185,7 +195,7 @@ class OperationCall:
     `work` computes in rows with `recorded`. A translation has the numbers of the model's operands instead of tensors.
     """
 
-    __slots__ = ("args", "main", "operation", "output_slots", "outputs", "work")
+    __slots__ = ("args", "main", "operation", "outputs", "use", "work")
 
     def __init__(
         self, row: OperationRow, use: OperationUse, inputs: Sequence[Any], outputs: Sequence[Any], work: Work = AT_ONCE
@@ -193,14 +203,13 @@ class OperationCall:
         self.work = work
         self.operation = row.operation
         self.main = use.main
-        self.args = _arguments(use.form, use.slots, inputs)
-        self.output_slots = use.out_slots
-        self.args |= use.out_form.absent
+        self.args = use.form.named(use.slots, inputs)
+        self.use = use
         self.set_outputs(outputs)
 
     def set_outputs(self, outputs: Sequence[Any]) -> None:
         self.outputs = list(outputs)
-        self.args |= _named(self.output_slots, outputs)
+        self.args |= self.use.out_form.named(self.use.out_slots, outputs)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -320,21 +329,6 @@ class OperationRow:
             else:
                 found += map(str, accumulate(map(len, (form.required, *(group for _, group in form.groups)))))
         return list(dict.fromkeys(found))
-
-
-def _named(slots: Sequence[Slot], operands: Sequence[Any]) -> dict[str, Any]:
-    named: dict[str, Any] = {slot.name: [] for slot in slots if slot.variadic}
-    for slot, operand in zip(slots, operands):
-        if slot.variadic:
-            named[slot.name].append(operand)
-        else:
-            named[slot.name] = operand
-    return named
-
-
-def _arguments(form: OperandForm, slots: Sequence[Slot], operands: Sequence[Any]) -> dict[str, Any]:
-    empty: dict[str, Any] = {slot.name: [] for slot in form.required if slot.variadic}
-    return form.absent | empty | _named(slots, operands)
 
 
 ROWS: dict[Operation, OperationRow] = {}

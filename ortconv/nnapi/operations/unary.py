@@ -32,6 +32,7 @@ FUNCTIONS: tuple[tuple[str, int, str, Callable[[Array], Array]], ...] = (
     ("EXP", 3, "F H", np.exp),
     ("FLOOR", 1, "F H@3", np.floor),
     ("LOG", 3, "F H", np.log),
+    ("LOGICAL_NOT", 3, "B", np.logical_not),
     ("NEG", 3, "F H I", np.negative),
     ("SIN", 3, "F H", np.sin),
     ("SQRT", 3, "F H", np.sqrt),

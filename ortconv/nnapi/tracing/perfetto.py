@@ -33,10 +33,11 @@ _fields = partial(fields, source="the trace", hint=DAMAGED)
 
 
 class Written(NamedTuple):
-    """A text that a thread wrote into the trace buffer. `at` is in nanoseconds."""
+    """What a program wrote into a trace: its thread, its process where that is known, the time in seconds, and the text."""
 
-    at: int
     thread: int
+    process: str
+    at: float
     text: str
 
 
@@ -98,4 +99,4 @@ def _printed(event: memoryview) -> Iterator[Written]:
     if isinstance(printed, memoryview) and isinstance(at, int) and isinstance(thread, int):
         text = dict(_fields(printed)).get(TEXT)
         if isinstance(text, memoryview):
-            yield Written(at, thread, bytes(text).decode(errors="replace").rstrip("\n"))
+            yield Written(thread, "", at / 1e9, bytes(text).decode(errors="replace").rstrip("\n"))

@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 
 from ortconv.errors import FormatError, UsageError
 from ortconv.files import opened, read_bytes
-from ortconv.nnapi.tracing.perfetto import FIRST, is_perfetto, written
+from ortconv.nnapi.tracing.perfetto import FIRST, Written, is_perfetto, written
 from ortconv.nnapi.tracing.timing import LAYERS, MAIN, Span, Trace
 
 LONGEST_LINE = 1 << 16
@@ -122,24 +122,19 @@ def _lines(path: str | Path) -> tuple[list[MarkLine], int]:
     return found, lost
 
 
-Write = tuple[int, str, float, str]
-"""What a program wrote into the trace: its thread, its process where that is known, the time in seconds, and the text."""
-
-
-def _writes(path: str | Path) -> tuple[list[Write], int]:
+def _writes(path: str | Path) -> tuple[list[Written], int]:
     with opened(path) as file:
         if file.read(1) == FIRST and is_perfetto(data := read_bytes(path)):
             try:
-                found, lost = written(data)
+                return written(data)
             except FormatError as error:
                 raise error.at(file=Path(path)) from error.__cause__
-            return [(one.thread, "", one.at / 1e9, one.text) for one in found], lost
         file.seek(0)
         return _of_text(file)
 
 
-def _of_text(file: BinaryIO) -> tuple[list[Write], int]:
-    found: list[Write] = []
+def _of_text(file: BinaryIO) -> tuple[list[Written], int]:
+    found: list[Written] = []
     lost = 0
     for raw in iter(lambda: file.readline(LONGEST_LINE), b""):
         if dropped := LOST.search(raw):
@@ -148,7 +143,7 @@ def _of_text(file: BinaryIO) -> tuple[list[Write], int]:
         if matched is not None:
             process = matched["process"] or ""
             numbered = process if process.isdigit() else ""
-            found.append((int(matched["thread"]), numbered, float(matched["at"]), matched["text"]))
+            found.append(Written(int(matched["thread"]), numbered, float(matched["at"]), matched["text"]))
     return found, lost
 
 

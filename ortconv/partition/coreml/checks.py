@@ -40,7 +40,7 @@ def readable(unit: NodeUnit, target: Target, empty: bool) -> Objections:
             continue
         if target.coreml_static_inputs and value.static_shape is None:
             yield dynamic(value, target.name, "every dimension here")
-        yield from _rank_within_limit(f"'{value.name}'", value.rank, target)
+        yield from rank_within_limit(f"'{value.name}'", value.rank, target)
         if 0 in value.shape and not empty:
             yield Objection("empty", f"'{value.name}' has shape {list(value.shape)}: no dimension may be 0")
 
@@ -52,12 +52,8 @@ def static(unit: NodeUnit, target: Target) -> Objections:
         yield dynamic(value, target.name, "every dimension here")
 
 
-def result_rank(unit: NodeUnit, found: int | None, target: Target) -> Objections:
-    """Require that the rank `found` of the output is within CoreML's limit."""
-    yield from _rank_within_limit("the result", found, target)
-
-
-def _rank_within_limit(what: str, found: int | None, target: Target) -> Objections:
+def rank_within_limit(what: str, found: int | None, target: Target) -> Objections:
+    """Require that the rank `found` of a tensor is within CoreML's limit."""
     if found is not None and found > MAX_RANK:
         message = f"{what} has rank {found}: {target.name} accepts {MAX_RANK} at most"
         yield Objection("rank", message, f"merge dimensions, to {MAX_RANK} at most")

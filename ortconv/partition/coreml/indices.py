@@ -5,7 +5,7 @@ from __future__ import annotations
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, rank, type_name
-from ortconv.partition.coreml.checks import MAX_RANK, by_format, float16_version, result_rank, static, typed
+from ortconv.partition.coreml.checks import MAX_RANK, by_format, float16_version, rank_within_limit, static, typed
 from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow, judge
 from ortconv.partition.policy import Objection, Objections, Target
 from ortconv.partition.units import plain_unit
@@ -52,7 +52,7 @@ def gather(unit: NodeUnit, target: Target) -> Objections:
     data, indices = unit.input(0), unit.rank(1)
     if data is None or data.rank is None or indices is None:
         return
-    yield from result_rank(unit, data.rank + indices - 1, target)
+    yield from rank_within_limit("the result", data.rank + indices - 1, target)
     if indices == 0:
         yield from static(unit, target)
         if data.rank == 5:

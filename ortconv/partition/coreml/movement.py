@@ -16,7 +16,7 @@ from ortconv.partition.coreml.checks import (
     by_format,
     float16_version,
     needs_version,
-    result_rank,
+    rank_within_limit,
     static,
     typed,
 )
@@ -30,7 +30,7 @@ def reshape(unit: NodeUnit, target: Target) -> Objections:
     sizes = ints(unit.input(1))
     if sizes is None:
         return
-    yield from result_rank(unit, len(sizes), target)
+    yield from rank_within_limit("the result", len(sizes), target)
     if 0 in sizes and unit.target.attr("allowzero", 0):
         yield Objection("empty", f"the shape is {list(sizes)} with allowzero 1: no dimension may be 0")
 
@@ -38,7 +38,7 @@ def reshape(unit: NodeUnit, target: Target) -> Objections:
 def unsqueeze(unit: NodeUnit, target: Target) -> Objections:
     axes = ints(unit.input(1)) if unit.since >= 13 else unit.target.attr("axes", ())
     if axes is not None and (found := unit.rank(0)) is not None:
-        yield from result_rank(unit, found + len(axes), target)
+        yield from rank_within_limit("the result", found + len(axes), target)
 
 
 def kept(unit: NodeUnit, target: Target) -> Objections:

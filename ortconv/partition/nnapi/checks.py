@@ -184,11 +184,12 @@ def parameters(operand: UnitOperand | None) -> tuple[float, int] | None:
     """The scale and zero point of a tensor; None if they are not constants of one element."""
     if operand is None or operand.scale is None:
         return None
-    scale = operand.scale.constant
-    zero = None if operand.zero_point is None else operand.zero_point.constant
-    if scale is None or scale.size != 1 or (operand.zero_point is not None and (zero is None or zero.size != 1)):
+    stated = [value.constant for value in (operand.scale, operand.zero_point) if value is not None]
+    numbers = [const.item() for const in stated if const is not None and const.size == 1]
+    if len(numbers) < len(stated):
         return None
-    return float(scale.item()), 0 if zero is None else int(zero.item())
+    scale, zero = (*numbers, 0)[:2]
+    return float(scale), int(zero)
 
 
 def coarser_output(level: int | None = None) -> Check:

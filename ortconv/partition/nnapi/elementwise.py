@@ -11,6 +11,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import dtype, rank, role
 from ortconv.partition.nnapi.checks import (
     coarser_output,
+    float32,
     needs_level,
     output_parameters,
     quantized,
@@ -85,5 +86,5 @@ ROWS = (
     NnapiRow("Clip", check=clip, runtime=SMALL, takes_empty=True),
     NnapiRow("Cast", since=6, level=29, check=cast),
     NnapiRow("DequantizeLinear", types=quantized_input, domains=("", MICROSOFT), runtime=SMALL, takes_empty=True),
-    NnapiRow("QuantizeLinear", level=29, check=quantized_output, domains=("", MICROSOFT), takes_empty=True),
+    NnapiRow("QuantizeLinear", level=29, types=quantized_output, domains=("", MICROSOFT), runtime=float32, takes_empty=True),
 )  # fmt: skip

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ortconv.compare.benchmark import BenchmarkRow
@@ -81,7 +82,7 @@ HEADER = ("runs on", ">nodes on NNAPI", "operations", ">ms here", ">ms simulated
 
 def page_of(found: BenchmarkComparison, options: Mapping[str, object]) -> str:
     """The comparison as a page; `options` are those of the command."""
-    name = found.model.replace("\\", "/").rpartition("/")[2]
+    name = Path(found.model).name
     inputs = ", ".join(_input(key, value) for key, value in found.feeds.items())
     good = [row for row in found.rows if row.error is None]
     keys = "".join(f'<span class="key bar {kind}"></span>{text} ' for kind, text in LATENCY_KEYS.items())

@@ -13,13 +13,14 @@ from ortconv.nnapi.partitioning import IfStep, ModelStep, PartitionSteps, WhileS
 from ortconv.nnapi.plan import CompoundPlan, SimplePlan
 from ortconv.report.blocks import Frame, Line, in_order
 from ortconv.report.labels import short
+from ortconv.report.layout import between
 from ortconv.report.nnapi.dump import Compiled, title
 from ortconv.report.outline import ACCELERATOR, CPU, INPUT, MIXED, OUTPUT, PLAIN, Box
 
 Names = Mapping[int, str]
 
-PARTS = {Operation.IF: {1: "then", 2: "else"}, Operation.WHILE: {0: "condition", 1: "body"}}
-"""The models that control flow refers to, by the position of the input."""
+PARTS = {Operation.IF: ("then", "else"), Operation.WHILE: ("condition", "body")}
+"""The models that control flow refers to, in the order of the inputs."""
 
 
 class Unit(NamedTuple):
@@ -61,7 +62,7 @@ def _steps_frame(plan: PartitionSteps, source: int, label: str, names: Names) ->
         elif isinstance(step, IfStep | WhileStep) and step.outputs[0][0] == source:
             operation = step.operation
             sources = step.branches if isinstance(step, IfStep) else (step.condition, step.body)
-            parts = [_steps_frame(plan, s, part, {}) for s, part in zip(sources, PARTS[operation.code].values())]
+            parts = [_steps_frame(plan, s, part, {}) for s, part in zip(sources, PARTS[operation.code])]
             frame = _control_flow(f"step {at}: {operation.code.name}", MIXED, parts)
             units.append(Unit(frame, operation.inputs, operation.outputs))
     return _frame(plan.models[source], label, MIXED, names, units)
@@ -77,9 +78,8 @@ def _step(at: int, step: ModelStep, names: Names) -> Unit:
 def _operation(model: Model, operation: ModelOperation, names: Names, device: Device | None) -> Box | Frame:
     kind = _kind(device)
     if operation.code.is_control_flow:
-        inner = [(model.operands[operation.inputs[at]].model, part) for at, part in PARTS[operation.code].items()]
-        parts = [model_frame(one, part, {}, device) for one, part in inner if one is not None]
-        return _control_flow(operation.code.name, kind, parts)
+        inner = zip(model.inner_models(operation), PARTS[operation.code])
+        return _control_flow(operation.code.name, kind, [model_frame(one, part, {}, device) for one, part in inner])
     made = model.operands[operation.outputs[0]].kind if operation.outputs else None
     about = [f"in: {_operand(model, index, names)}" for index in operation.inputs]
     about += [f"out: {_operand(model, index, names)}" for index in operation.outputs]
@@ -98,12 +98,8 @@ def _frame(model: Model, label: str, kind: str, names: Names, units: Sequence[Un
     outs = [Unit(_end(model, index, names, OUTPUT), (index,), ()) for index in model.outputs]
     every = [*ins, *units, *outs]
     makers = {index: at for at, unit in enumerate(every) for index in unit.makes}
-    readers: dict[int, dict[int, None]] = {}
-    for at, unit in enumerate(every):
-        for index in unit.reads:
-            if index in makers:
-                readers.setdefault(index, {})[at] = None
-    lines = [Line(makers[index], tuple(found), _operand(model, index, names)) for index, found in readers.items()]
+    nets = zip(*between(makers, ((at, index) for at, unit in enumerate(every) for index in unit.reads)))
+    lines = [Line(net.source, net.targets, _operand(model, index, names)) for net, index in nets]
     return Frame(label, kind, tuple(unit.item for unit in every), tuple(lines))
 
 
