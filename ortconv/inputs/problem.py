@@ -12,6 +12,7 @@ from ortconv.inputs import shape_inputs
 from ortconv.inputs.demands import Numbers
 from ortconv.inputs.ranks import LARGEST_RANK, rank_of
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.symbols import stated_sum
 from ortconv.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -99,7 +100,13 @@ class Problem:
     def first(self, size: int, batch: int) -> Sizes:
         """Initial sizes: `batch` for leading dimensions, `size` for all other free dimensions."""
         starts = {name: held for found in self.targets.values() for name, held in found.items()}
-        return {**self.fixed, **{n: starts.get(n, batch if n in self.batches else size) for n in self.free}}
+        return self.with_sums(
+            {**self.fixed, **{n: starts.get(n, batch if n in self.batches else size) for n in self.free}}
+        )
+
+    def with_sums(self, sizes: Sizes) -> Sizes:
+        """The sizes, with each free dimension whose name is a sum of others, such as past + rows, set to the sum of their sizes."""
+        return sizes | {n: total for n in self.free if (total := stated_sum(n, sizes)) is not None}
 
     def other_targets(self) -> Iterator[Sizes]:
         """Alternatives to the initial values of the targets' elements."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from ortconv.errors import BackendError, GraphError
+from ortconv.errors import BackendError, GraphError, OrtconvError
+from ortconv.executor.kernels.evaluate import evaluated
 from ortconv.inputs.demands import Numbers
 from ortconv.inputs.problem import Problem
 from ortconv.inputs.shapes import made_by, shape_with
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.operators import MICROSOFT, Trait, traits
-from ortconv.ir.tensor import Tensor
+from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import TensorType
 from ortconv.onnxio.infer import LARGEST_SHAPE_DATA, infer_model
 from ortconv.onnxio.messages import subgraphs
@@ -61,7 +63,11 @@ def _model_with_sizes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[V
     large = (v for v in graph.initializers.values() if v not in held and not v.is_input)
     message.graph.input.extend(map(value_info, (*large, *(v for v in problem.outer if v not in held))))
     if not problem.messages:
-        problem.messages += (_without_declared_shapes(_standard_equivalent(node) or node_proto(node)) for node in graph)
+        known = _constants(graph)
+        problem.messages += (
+            _constant(node, known) or _without_declared_shapes(_standard_equivalent(node) or node_proto(node))
+            for node in graph
+        )
     message.graph.node.extend(problem.messages)
     for made in _not_inferred(graph):
         _declare(message.graph.value_info.add(), made, shape_with(made, sizes))
@@ -83,6 +89,46 @@ def _known_tensors(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Te
         if is_known and isinstance(const, Tensor) and const.size <= LARGEST_SHAPE_DATA:
             held[value] = const
     return held
+
+
+ARRANGING = frozenset(
+    ("Cast", "Concat", "ConstantOfShape", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+)
+"""The operators by which exporters compute the pads of a Pad from constants. onnx does not follow the values of all of them."""
+
+
+def _constants(graph: Graph) -> dict[Value, Array]:
+    """The elements of small constants that nodes of these operators compute."""
+    known: dict[Value, Array] = {}
+    for node in graph:
+        if node.domain or node.op not in ARRANGING or not node.present_inputs:
+            continue
+        operands = [None if value is None else _elements(value, known) for value in node.inputs]
+        found = [array for array in operands if array is not None]
+        if len(found) < len(node.present_inputs):
+            continue
+        if node.op == "ConstantOfShape" and math.prod(map(int, found[0].flat)) > LARGEST_SHAPE_DATA:
+            continue
+        with suppress(OrtconvError, ArithmeticError, ValueError, TypeError, IndexError):
+            result = np.asarray(evaluated(node, operands))
+            if result.size <= LARGEST_SHAPE_DATA:
+                known[node.out] = result
+    return known
+
+
+def _elements(value: Value, known: Mapping[Value, Array]) -> Array | None:
+    const = value.constant
+    return known.get(value) if const is None or const.size > LARGEST_SHAPE_DATA else const.numpy()
+
+
+def _constant(node: Node, known: Mapping[Value, Array]) -> NodeProto | None:
+    """A Constant in place of a node whose result is known."""
+    out = node.output(0)
+    if out is None or out not in known:
+        return None
+    made = NodeProto(op_type="Constant", name=node.name, output=[out.name])
+    made.attribute.add(name="value", type=AttributeProto.TENSOR, t=tensor_proto(Tensor.of(known[out], out.dtype), ""))
+    return made
 
 
 def _infer(message: ModelProto) -> GraphProto:

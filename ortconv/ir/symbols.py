@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from ortconv.choices import natural
@@ -83,8 +83,10 @@ def _named(number: int, symbols: Counter[str]) -> Dim:
     return number if not names or not number else TIMES.join([str(number)] * (number != 1) + names)
 
 
-PLUS = "+"
-"""Separator of the terms in the name of a dimension that is a sum of others, a number last: past+rows+1."""
+PLUS = " + "
+"""Separator of the terms in the name of a dimension that is a sum of others, a number last: past + rows + 1. Optimum and torch name
+sums in this way, too, so that the dimensions of inputs and the inferred ones have one name.
+"""
 
 
 def plus(*dims: Dim) -> Dim:
@@ -104,15 +106,27 @@ def minus(whole: Dim, part: Dim) -> Dim:
         return 0
     if isinstance(whole, int) and isinstance(part, int):
         return whole - part if whole > part else None
-    terms, subtracted = _terms(whole), _terms(part)
-    return plus(*(terms - subtracted).elements()) if subtracted <= terms else None
+    present, subtracted = _terms(whole), _terms(part)
+    return plus(*(present - subtracted).elements()) if subtracted <= present else None
 
 
 def _terms(dim: int | str) -> Counter[Dim]:
     """The terms of a dimension with their multiplicity. A minimum is one term, even of a sum."""
     if isinstance(dim, int) or "(" in dim:
         return Counter([dim])
-    return Counter(d if (number := natural(d)) is None else number for d in dim.split(PLUS))
+    return Counter(d if (number := natural(d)) is None else number for d in terms(dim))
+
+
+def terms(name: str) -> list[str]:
+    """The terms of a name that states a sum, with or without spaces; the name alone if it states none."""
+    return [term.strip() for term in name.split("+")]
+
+
+def stated_sum(name: str, sizes: Mapping[str, int]) -> int | None:
+    """The sum that a name states as names of sizes and numbers, such as past + rows; None if it states none."""
+    found = [sizes.get(term, natural(term)) for term in terms(name)]
+    known = [size for size in found if size is not None]
+    return sum(known) if len(found) == len(known) > 1 else None
 
 
 def at_most(limit: Dim, dim: Dim) -> Dim:

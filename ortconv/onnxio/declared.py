@@ -19,6 +19,7 @@ from ortconv.onnxio.check import check_rules
 from ortconv.onnxio.imports import opset_of
 from ortconv.onnxio.infer import ContradictionError, infer_model, lacks_rank, without_dims
 from ortconv.onnxio.messages import contents, domain_of, label, made_by_constants, walk
+from ortconv.onnxio.misnamed import misnamed
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.scopes import INFERRED_BODIES
 from ortconv.onnxio.shield import HIDDEN, hide, hide_einsums
@@ -100,6 +101,8 @@ def _infer(model: Bare, warn: Callable[[str], None]) -> ModelProto:
         if not _read(inferred.graph, merged):
             _state(typed, merged)
             return inferred
+        wrong = _misnamed_outputs(message, inferred.graph, merged[0])
+    if not wrong and any(merged):
         try:
             return _infer_with(_stating(message, merged, inferred.graph))
         except ContradictionError as error:
@@ -219,8 +222,18 @@ def _found(graphs: Sequence[GraphProto], declared: TypesByGraph, read: TypeReade
 
 def _read(graph: GraphProto, types: TypesByGraph) -> bool:
     """True if nodes read any of these values, or a subgraph has some: then the types of others depend on them."""
-    read = chain.from_iterable(node.input for node in walk(graph.node))
-    return any(types[1:]) or not types[0].keys().isdisjoint(read)
+    return any(types[1:]) or not types[0].keys().isdisjoint(_operands(graph))
+
+
+def _misnamed_outputs(message: bytes, graph: GraphProto, declared: Mapping[str, ValueType]) -> list[str]:
+    """Wrong names of dimensions among the declared outputs that nodes read; other names have no effect."""
+    outputs = {info.name for info in graph.output} & declared.keys() & set(_operands(graph))
+    return list(misnamed(message, {name: declared[name] for name in outputs})) if outputs else []
+
+
+def _operands(graph: GraphProto) -> Iterator[str]:
+    """The names of all values that nodes read."""
+    return chain.from_iterable(node.input for node in walk(graph.node))
 
 
 def _state(graphs: Sequence[GraphProto], types: TypesByGraph) -> None:

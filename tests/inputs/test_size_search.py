@@ -31,7 +31,7 @@ from tests.inputs.size_graphs import first_trial, graph, ints
 
 CLIMBS = {
     "rows that Range names": "float[N,4] x | r = Range(zero, forty, one) y = Gather(x, r)",
-    "a product of three": "float[A,B,C,4] x | t = Identity(s) y = Reshape(x, t)",
+    "a product of three": "float[A,B,C,4] x | t = Abs(s) y = Reshape(x, t)",
 }
 
 

@@ -164,6 +164,20 @@ CASES = {
         ),
         {"K": 5},
     ),
+    "behind pads that exporters compute": (
+        graph(
+            "z = ConstantOfShape<value = int64[1] {0}>(k) c = Concat<axis = 0>(q, z) r = Reshape(c, m) l = Slice(r, i, e, o, i)"
+            " t = Transpose<perm = [1, 0]>(l) f = Reshape(t, i) p = Cast<to = 7>(f) a = Pad(x, p) y = Conv(a, w)",
+            k=ints(4),
+            q=ints(0, 1, 0, 1),
+            m=ints(-1, 2),
+            i=ints(-1),
+            e=ints(-9),
+            o=ints(0),
+            w=(2, 5, 3, 3),
+        ),
+        {"C": 5},
+    ),
     "positions": (
         graph(
             "c = Conv<strides = [4, 4]>(x, w) r = Reshape(c, s) y = Add(r, p)",
@@ -237,6 +251,10 @@ SOLVED = {
         ),
         {"H": 16},
     ),
+    "a dimension that its name states as a sum": (
+        graph("y = Identity(m)", 'float[N,P] p, float[N,R] x, float[N,"P + R + 1"] m'),
+        {"N": 1, "P": 8, "R": 8, "P + R + 1": 17},
+    ),
 }  # fmt: skip
 
 
@@ -246,6 +264,18 @@ def test_one_start_is_enough(name: str) -> None:
     problem = free_problem(case, {}, {})
     found = solve(problem, problem.first(8, 1))
     assert (found.sizes, found.is_met) == (sizes, True)
+
+
+def test_sums_of_dimensions_of_one() -> None:
+    """Flattened masks are indexed with numbers of the past and of new rows: only their sum is valid for all."""
+    nodes = (
+        "s = Shape<start = 1>(p) t = Shape<start = 1>(x) n = Add(s, t) r = Squeeze(n)"
+        " l = Range(o, r, i) y = Gather<axis = 1>(m, l)"
+    )
+    case = graph(nodes, 'float[N,P] p, float[N,R] x, float[N,"P + R"] m', o=np.array(0), i=np.array(1))
+    session = Session(Model(case), ["numpy"])
+    found = [t.sizes for t, _ in trials(case, lambda feeds: session.run(None, feeds), (), Clock(Budget()), [])]
+    assert [list(sizes.values()) for sizes in found[:2]] == [[2, 8, 8, 16], [1, 1, 1, 2]]
 
 
 def test_a_size_that_broadcasts_is_no_contradiction() -> None:

@@ -33,7 +33,7 @@ QUANTIZED = "uint8[1,H,6,2] x, float s, uint8 z, float t, uint8 u"
          QUANTIZED, (1, "H", 5, 2)),
         ("com.microsoft.QLinearAveragePool<kernel_shape = [3, 2], auto_pad = \"SAME_UPPER\", channels_last = 1>(x, s, z, t, u)",
          QUANTIZED, (1, "H", 6, 2)),
-        ("com.microsoft.QLinearConcat<axis = 1>(t, u, x, s, z, x, s, z)", QUANTIZED, (1, "H+H", 6, 2)),
+        ("com.microsoft.QLinearConcat<axis = 1>(t, u, x, s, z, x, s, z)", QUANTIZED, (1, "H + H", 6, 2)),
         ("com.microsoft.QLinearConcat<axis = 2>(t, u, x, s, z, x, s, z)", QUANTIZED, (1, "H", 12, 2)),
     ],
 )  # fmt: skip

@@ -21,7 +21,7 @@ def test_products_of_dimensions(dims: tuple[Dim, ...], product: Dim) -> None:
 
 @pytest.mark.parametrize(
     ("dims", "total"),
-    [((2, "b", 3, "a"), "a+b+5"), (("a", 0), "a"), ((), 0), ((2, 3), 5), (("a", None), None), (("a", -1), None)],
+    [((2, "b", 3, "a"), "a + b + 5"), (("a", 0), "a"), ((), 0), ((2, 3), 5), (("a", None), None), (("a", -1), None)],
 )
 def test_sums_of_dimensions(dims: tuple[Dim, ...], total: Dim) -> None:
     assert plus(*dims) == total
@@ -52,8 +52,8 @@ def test_the_lesser_of_two_dimensions() -> None:
 @pytest.mark.parametrize(
     ("whole", "part", "rest"),
     [
-        ("N", 0, "N"), ("N", "N", 0), (7, 3, 4), (3, 7, None), ("N+past", "past", "N"), ("N+past", "N+past", 0),
-        ("N+past+1", 1, "N+past"), ("N+past", "M", None), ("N+past", None, None), (None, None, None), ("N+N", "N", "N"),
+        ("N", 0, "N"), ("N", "N", 0), (7, 3, 4), (3, 7, None), ("N + past", "past", "N"), ("N+past", "N+past", 0),
+        ("N+past+1", 1, "N + past"), ("N+past", "M", None), ("N+past", None, None), (None, None, None), ("N+N", "N", "N"),
         ("min(4,N+1)", "1)", None), ("min(4,N)", "min(4,N)", 0), ("N", 2, None), ("N+3", 2, None), ("2·N", "N", None),
     ],
 )  # fmt: skip

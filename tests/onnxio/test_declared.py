@@ -70,6 +70,30 @@ def test_a_wrong_rank_of_a_resize_by_scales_of_many_digits_is_dropped() -> None:
     assert warning.endswith("'y' is declared as float[], but has rank 4")
 
 
+ROWS = (
+    "n = Shape<start = 0, end = 1>(x) r = Shape<start = 1, end = 2>(x) m = Mul(r, k) t = Concat<axis = 0>(n, m)"
+    " a = Reshape(x, t) y = Neg(a)"
+)
+JOINED = "a = Concat<axis = 1>(p, x) y = Mul(a, m)"
+NAMED = {
+    "rows of three": ("float[N, R, 3] x", "R", ROWS, False),
+    "a name of its own": ("float[N, R, 3] x", "S", ROWS, True),
+    "one of two terms": ("float[N, P] p, float[N, R] x, float[N, T] m", "R", JOINED, False),
+    "a sum": ('float[N, P] p, float[N, R] x, float[N, "P + R"] m', "P + R", JOINED, True),
+    "a dimension that may be the sum": ("float[N, P] p, float[N, R] x, float[N, T] m", "T", JOINED, True),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_outputs_named_like_a_dimension_of_another_size(name: str) -> None:
+    reads, dim, body, fits = NAMED[name]
+    model = loaded(f'g ({reads}) => (float[N, "{dim}"] a, float[?, ?] y) <int64[1] k = {{3}}> {{ {body} }}')
+    assert shapes(model.graph)["a"] == f"float[N,{dim if fits else '?0'}]"
+    assert [w.partition(" is declared as ")[0].rpartition(": ")[2] for w in model.warnings] == [
+        "dimension 1 of 'a'"
+    ] * (not fits)
+
+
 def test_one_contradiction_makes_all_declared_dimensions_doubtful() -> None:
     """What a custom operator makes keeps its declared rank alone."""
     text = "g (float[N, 3] x) => (float[1, 3] y) <float[1, 3] a, float[1, 5] b> {{ a = Relu(x) b = c.Custom(a) y = {0}(b) }}"

@@ -6,11 +6,13 @@ import pytest
 from onnx import parser
 
 from ortconv.ir.graph import Graph, Value
+from ortconv.ir.model import Model
 from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.propagation import Equalities, propagate
 from ortconv.optimizer.shapes import DimOf, Element, elements, expressed, refined, target
+from ortconv.pipeline.stages import optimize
 from tests.batches import batched
 
 CONSTANTS = (
@@ -82,7 +84,7 @@ def test_a_dimension_without_a_name_stands_for_itself() -> None:
         ("s1 = Shape(x) n = Slice(s1, axis, start) y = Slice(x, start, n, start)", ("N", None, 6)),
         ("y = Gather<axis = 1>(x, both)", ("N", 2, 6)),
         ("y = Gather<axis = -1>(x, zero)", ("N", 4)),
-        ("y = Concat<axis = 0>(x, x)", ("N+N", 4, 6)),
+        ("y = Concat<axis = 0>(x, x)", ("N + N", 4, 6)),
         ("y = Concat<axis = 1>(x, x)", ("N", 8, 6)),
         ("p = Slice(x, start, end, axis) y = Concat<axis = 1>(p, x)", ("N", 8, 6)),
         ("s1 = Shape(x) y = Expand(one, s1)", ("N", 4, 6)),
@@ -116,6 +118,14 @@ def test_shapes_of_results(body: str, shape: tuple[Dim, ...] | None) -> None:
     value(g, "y").type = TensorType(DType.INT64 if kind == "int64" else DType.FLOAT, None)
     propagate(g, Context())
     assert value(g, "y").shape == shape
+
+
+def test_sums_have_the_names_that_exporters_give_them() -> None:
+    """So a mask for all keys fits the keys that a Concat returns."""
+    body = "k = Concat<axis = 0>(p, x) n = Shape<start = 0, end = 1>(k) e = Slice(m, axis, n, axis) y = Relu(e)"
+    g = graph(body, 'float[P,4] p, float[S,4] x, float["P + S",4] m')
+    optimize(Model(g), "basic")
+    assert [node.op for node in g] == ["Relu"]
 
 
 @pytest.mark.parametrize(

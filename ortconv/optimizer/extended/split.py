@@ -17,7 +17,7 @@ from ortconv.optimizer.insertion import insert, integers, with_list
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import Element, elements
 
-SPLIT_TYPES = frozenset({DType.FLOAT, DType.INT32, DType.INT64, DType.UINT8})
+SPLIT_TYPES = frozenset({DType.FLOAT, DType.INT32, DType.INT64, DType.UINT8, DType.INT8, DType.STRING})
 """Element types that the CPU kernel supports in all releases."""
 
 

@@ -10,7 +10,7 @@ from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operands import ints, producer_of, source_of
 from ortconv.ir.slices import AxisSlice, axis_slices
-from ortconv.ir.symbols import PLUS, stretches_to, times
+from ortconv.ir.symbols import stretches_to, terms, times
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS
@@ -408,7 +408,7 @@ def _is_of_square(cut: Node) -> bool:
 
 def _is_difference(value: Value | None, keys: str, queries: str) -> bool:
     """True if a tensor of one element is the number of keys, some of which are those of the queries, minus that of queries."""
-    if queries not in keys.split(PLUS):
+    if queries not in terms(keys):
         return False
     difference = producer_of(source_of(value, *RESHAPES, "Cast"), "Sub")
     return difference is not None and [elements(v) for v in difference.inputs] == [(keys,), (queries,)]

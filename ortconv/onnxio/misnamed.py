@@ -1,0 +1,81 @@
+"""Checks the names of declared dimensions: that of an input may stand at a value with another size.
+
+Exporters name the dimensions of outputs as their user tells them. onnxruntime ignores these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import count, islice
+
+from ortconv.errors import OrtconvError
+from ortconv.ir.symbols import stated_sum
+from ortconv.ir.types import Dim, TensorType, ValueType
+from ortconv.onnxio.build import TypeReader
+from ortconv.onnxio.infer import infer_model
+from ortconv.onnxproto import GraphProto, ModelProto
+from ortconv.watch import risky
+
+LEAST_PRIME = 101
+"""The sizes tried are primes from here on: products and sums of them do not equal one of them by chance."""
+
+
+def misnamed(message: bytes, declared: Mapping[str, ValueType]) -> Iterator[str]:
+    """Descriptions of declared dimensions that change with the dimension of an input whose name they have, but differ from it.
+
+    `message` is a serialized model without declared types. A dimension that does not change may be equal in all sensible uses.
+    """
+    symbols = _symbols(ModelProto.FromString(message).graph)
+    first = _with_sums(dict(zip(symbols, _primes(len(symbols)), strict=True)))
+    found = _sizes(message, first, declared)
+    suspect = [place for place, size in found.items() if size != first[place[2]]]
+    if not suspect:
+        return
+    changed = {symbol for *_, symbol in suspect}
+    second = _with_sums({s: first[s] + 2 * LEAST_PRIME * (s in changed) for s in symbols})
+    again = _sizes(message, second, declared)
+    for place in suspect:
+        name, axis, symbol = place
+        if again.get(place, found[place]) not in (found[place], second[symbol]):
+            yield f"dimension {axis} of '{name}' is declared as {symbol}, but is {found[place]} where {symbol} is {first[symbol]}"
+
+
+def _symbols(graph: GraphProto) -> list[str]:
+    dims = (d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim)
+    return list(dict.fromkeys(filter(None, dims)))
+
+
+def _primes(number: int) -> Iterator[int]:
+    odd = count(LEAST_PRIME, 2)
+    return islice((n for n in odd if all(n % d for d in range(3, int(n**0.5) + 1, 2))), number)
+
+
+def _with_sums(sizes: dict[str, int]) -> dict[str, int]:
+    return sizes | {name: total for name in sizes if (total := stated_sum(name, sizes)) is not None}
+
+
+def _sizes(
+    message: bytes, sizes: Mapping[str, int], declared: Mapping[str, ValueType]
+) -> dict[tuple[str, int, str], int]:
+    """The inferred sizes of the dimensions (value, axis, symbol) that are declared by these symbols."""
+    proto = ModelProto.FromString(message)
+    for info in proto.graph.input:
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_value = sizes[dim.dim_param]
+    try:
+        with risky("onnx inferring shapes for tried sizes"):
+            graph = infer_model(proto.SerializeToString()).graph
+    except OrtconvError:
+        return {}
+    read, found = TypeReader(), {}
+    for info in (*graph.output, *graph.value_info):
+        stated = _dims(declared.get(info.name))
+        for axis, (symbol, size) in enumerate(zip(stated, _dims(read(info.type)) if stated else (), strict=False)):
+            if isinstance(symbol, str) and symbol in sizes and isinstance(size, int):
+                found[info.name, axis, symbol] = size
+    return found
+
+
+def _dims(type: ValueType | None) -> tuple[Dim, ...]:
+    return (type.shape or ()) if isinstance(type, TensorType) else ()
