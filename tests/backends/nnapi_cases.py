@@ -87,7 +87,9 @@ def case(
 
 
 def qdq(op: str, operands: Sequence[Any], output: tuple[float, int] | None, name: str = "", **attrs: Any) -> Case:
-    """A QDQ group. An operand is (array, scale, zero point), with "feed" in front where it is no constant, or a plain array."""
+    """A QDQ group. An operand is a plain array, or (array, scale, zero point): a constant, with "feed" in front an input, and with
+    "made" in front the result of QuantizeLinear.
+    """
     opset = attrs.pop("opset", 17)
     feeds: dict[str, np.ndarray] = {}
     constants: dict[str, np.ndarray] = {}
@@ -100,8 +102,12 @@ def qdq(op: str, operands: Sequence[Any], output: tuple[float, int] | None, name
             continue
         fed = isinstance(operand[0], str)
         array, scale, zero = operand[1:] if fed else operand
-        (feeds if fed else constants)[label] = array
-        constants |= {f"s{slot}": np.asarray(scale, np.float32), f"z{slot}": np.asarray(zero, array.dtype)}
+        kind = np.uint8 if array.dtype == np.float32 else array.dtype
+        constants |= {f"s{slot}": np.asarray(scale, np.float32), f"z{slot}": np.asarray(zero, kind)}
+        made = fed and operand[0] == "made"
+        if made:
+            nodes.append(helper.make_node("QuantizeLinear", [f"r{slot}", f"s{slot}", f"z{slot}"], [label]))
+        (feeds if fed else constants)[f"r{slot}" if made else label] = array
         axis = {"axis": 0} if np.ndim(scale) else {}
         nodes.append(helper.make_node("DequantizeLinear", [label, f"s{slot}", f"z{slot}"], [f"f{slot}"], **axis))
         names.append(f"f{slot}")
@@ -241,7 +247,7 @@ def movement() -> Iterator[Case]:
     x = ("feed", bytes_(2, 3, 4), 0.02, 128)
     yield qdq("Transpose", [x], (0.02, 128), "u8", perm=[1, 0, 2])
     yield qdq("Reshape", [x, np.array([6, 4])], (0.02, 128), "u8")
-    others = [("feed", bytes_(2, 3, 4), 0.03, 110), (bytes_(2, 3, 4), 0.01, 0)]
+    others = [("made", floats(2, 3, 4), 0.03, 110), ("made", floats(2, 3, 4), 0.01, 0)]
     yield qdq("Concat", [x, *others], (0.04, 120), "u8", axis=1)
 
 

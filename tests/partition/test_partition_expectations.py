@@ -126,12 +126,20 @@ def test_qdq_softmax(scale, zero, taken):
 @pytest.mark.parametrize("equal", [True, False])
 def test_qdq_concat(equal, level):
     graph = make(
-        "uint8[1,6] x, uint8[1,6] v, uint8[1,6] w",
-        """a = DequantizeLinear (x, s, z)  b = DequantizeLinear (v, s, z)  c = DequantizeLinear (w, s2, z)
+        "uint8[1,6] x, float[1,6] e, float[1,6] f",
+        """v = QuantizeLinear (e, s, z)  w = QuantizeLinear (f, s2, z)
+           a = DequantizeLinear (x, s, z)  b = DequantizeLinear (v, s, z)  c = DequantizeLinear (w, s2, z)
            t = Concat <axis = 1> (a, b, c)  y = QuantizeLinear (t, s, z)""",
         s2=SCALE if equal else np.float32(0.25),
     )
-    assert counts(graph, feature_level=level)[0] == (5 if equal or level >= 29 else 0)
+    assert counts(graph, feature_level=level)[0] == (7 if level >= 29 else 0)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_qdq_concat_of_one_value(level):
+    nodes = "a = DequantizeLinear (x, s, z)  b = DequantizeLinear (x, s, z)  t = Concat <axis = 1> (a, b)"
+    graph = make("uint8[1,6] x", f"{nodes}  y = QuantizeLinear (t, s, z)")
+    assert counts(graph, feature_level=level)[0] == 4
 
 
 def test_operator_on_an_initializer_only():

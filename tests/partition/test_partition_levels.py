@@ -147,8 +147,10 @@ EXTENDED = {
         ["Conv", "DequantizeLinear", "DequantizeLinear", "QuantizeLinear"],
     ),
     "qdq-concat": (
-        "uint8[1,8] x, uint8[1,8] w", f"{QDQ_PAIR}  t = Concat <axis = 1> (a, b)  y = QuantizeLinear (t, s, z)",
-        {"s2": SCALE, "z2": ZERO}, ["QLinearConcat"], ["Concat", "DequantizeLinear", "DequantizeLinear", "QuantizeLinear"],
+        "uint8[1,8] x",
+        "a = DequantizeLinear (x, s, z)  b = DequantizeLinear (x, s, z)"
+        "  t = Concat <axis = 1> (a, b)  y = QuantizeLinear (t, s, z)",
+        {}, ["QLinearConcat"], ["Concat", "DequantizeLinear", "DequantizeLinear", "QuantizeLinear"],
     ),
     "qdq-softmax": (
         "uint8[1,8] x", "a = DequantizeLinear (x, s, z)  t = Softmax <axis = 1> (a)  y = QuantizeLinear (t, s2, z2)",

@@ -46,6 +46,8 @@ CASES = [
      ["a window of [9, 9] does not fit into an image of [8, 8] with its padding"]),
     (X, 'y = MaxPool <kernel_shape = [9, 9], auto_pad = "SAME_UPPER"> (x)', {}, []),
     ("float[2,6] x", "y = Gather <axis = 1> (x, i)", {"i": i64(0, -2)}, ["input 1 'i' holds -2: NNAPI accepts indices from 0"]),
+    ("float[2,6] x", "y = Gather (x, i)", {"i": np.array(1, np.int32)}, ["input 1 'i' is a single number of int32"]),
+    ("float[2,6] x", "y = Gather (x, i)", {"i": np.array(1)}, []),
     ("float[0,2] x", "y = Add (x, x)", {}, ["'x' has shape [0,2]: the runtime cannot be fed such a tensor"]),
     ("float[0,2] x", "y = Add (x, x)", {"feature_level": 28},
      [f"'{v}' has shape [0,2]: the runtime has such tensors from feature level 29: the target has 28" for v in "xy"]),
@@ -109,6 +111,26 @@ def test_a_pad_that_the_provider_takes_for_a_group(inputs: str, nodes: str, refu
     graph = make(inputs, f"{nodes}  y = QuantizeLinear (t, s, z)", p=i64(0, 0, 1, 1))
     said = f"runtime: Pad is between values that are not quantized and QuantizeLinear{FAILS}"
     assert messages(graph, "Pad") == ([said] if refused else [])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "refused"),
+    [
+        ("r = Concat <axis = 0> (a, b)", [1]),
+        ("r = Concat <axis = 0> (a, b, c)", [1, 2]),
+        ("r = Concat <axis = 0> (a, m)", []),
+        ("r = Concat <axis = 0> (b, a)  k = Relu (c)  l = QuantizeLinear (k, s, z)", [1]),
+        ("r = Concat <axis = 0> (b, a)  k = Sigmoid (d)  l = QuantizeLinear (k, s, z)", []),
+    ],
+)
+def test_a_concat_of_values_from_outside(nodes: str, refused: list[int]) -> None:
+    read = {"a": "x", "b": "w", "c": "v", "d": "x"}
+    makers = "  ".join(f"{name} = DequantizeLinear ({value}, s, z)" for name, value in read.items())
+    inner = "n = QuantizeLinear (f, s, z)  m = DequantizeLinear (n, s, z)"
+    inputs = "uint8[2,4] x, uint8[2,4] w, uint8[2,4] v, float[2,4] f"
+    graph = make(inputs, f"{makers}  {inner}  {nodes}  y = QuantizeLinear (r, s, z)")
+    found = [message for message in messages(graph, "Concat") if "comes from outside" in message]
+    assert [int(message.split()[2]) for message in found] == refused
 
 
 def test_a_node_that_the_provider_refuses_is_not_said_to_be_taken():

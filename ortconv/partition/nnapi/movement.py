@@ -119,6 +119,12 @@ def stated_axes(unit: NodeUnit, target: Target) -> Objections:
         yield Objection("constant", "axes are listed with an empty name: NNAPI needs a constant", "state the axes")
 
 
+def no_int32_number(unit: NodeUnit, target: Target) -> Objections:
+    """Require int64 or a rank for a single index: the provider drops the axis of an int32 number without an operation."""
+    if unit.rank(1) == 0 and unit.dtype(1) is DType.INT32:
+        yield Objection("attribute", f"{role(unit, 1)} is a single number of int32", "give it as int64")
+
+
 SHAPED = rank(1, 4)
 MOVED = rank(1, 4, fewer="", more="")
 CONSTANT = attribute_is("mode", "constant", instead="write it as Slice nodes and Concat")
@@ -132,7 +138,7 @@ ROWS = (
     NnapiRow("Unsqueeze", check=all_of(MOVED, constant(1))),
     NnapiRow("Transpose", level=28, types=float32_or_uint8, check=SHAPED, qdq=quantized(), takes_empty=True),
     NnapiRow("Identity", takes_empty=True),
-    NnapiRow("Gather", level=29, check=all_of(SHAPED, not_empty, gather), runtime=no_negative_indices),
+    NnapiRow("Gather", level=29, check=all_of(SHAPED, not_empty, gather), runtime=all_of(no_negative_indices, no_int32_number)),
     NnapiRow("Slice", since=10, level=28, check=all_of(rank(0, 4), not_empty, constant(1, 2, 3, 4), stated_axes)),
     NnapiRow("Split", since=13, level=29, check=split),
     NnapiRow("Pad", since=11, level=29, check=all_of(SHAPED, not_empty, CONSTANT, constant(1, 2), pad),

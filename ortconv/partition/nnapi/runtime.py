@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from ortconv.ir.graph import Value
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit, UnitOperand
-from ortconv.partition.checks import CHANGED
+from ortconv.partition.checks import CHANGED, role
 from ortconv.partition.nnapi.checks import parameters
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Objection, Objections, Target
@@ -20,6 +20,9 @@ FAILS = "; ONNX Runtime's provider accepts the node all the same, and its sessio
 
 INTERNAL_UINT8 = frozenset({"Transpose", "Resize", "Concat", "MaxPool"})
 """Operators that accept raw uint8 tensors only from their own partition, which knows scale and zero point."""
+
+BINARY = frozenset({"Add", "Mul", "Conv", "Gemm", "MatMul"})
+"""Operators whose second operand's quantization the provider reads, too."""
 
 WITH_WEIGHTS = frozenset({"Conv", "Gemm", "MatMul", "QLinearConv", "QLinearMatMul"})
 """Operators whose constant inputs after the first are operands of their own."""
@@ -38,6 +41,8 @@ def _refusals(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[
     yield from _one_quantization(unit)
     if unit.op == "Identity":
         yield from _copied(unit, in_group)
+    if unit.op == "Concat" and unit.is_group:
+        yield from _fed_later(unit, in_group)
 
 
 def _empty_values(operands: Iterable[UnitOperand | None]) -> list[Value]:
@@ -78,6 +83,24 @@ def _copied(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Iterator[Objec
             f"'{out.name}' is '{source.name}' of rank {source.rank} under another name: NNAPI copies rank 4 at most"
         )
         yield Objection(RULE, message, "drop the Identity")
+
+
+def _fed_later(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
+    """Objections to operands of a Concat after the first that come from outside: the provider takes their quantization only from
+    units that read them as first operand, or as one of two.
+    """
+    for slot, operand in enumerate(unit.inputs):
+        if slot and operand is not None and not (in_group(operand.value) or _is_known(operand.value)):
+            message = (
+                f"{role(unit, slot)} comes from outside of the partition, which only the first operand of a Concat may"
+            )
+            yield Objection(RULE, message, "keep the nodes that make it in the partition")
+
+
+def _is_known(value: Value) -> bool:
+    """True if a quantized unit reads a value as first operand, or as second of a sum, product or convolution."""
+    readers = ((user, slot) for dq, _ in value.uses for user, slot in dq.out.uses if dq.op == "DequantizeLinear")
+    return any(slot == 0 or (slot == 1 and user.op in BINARY) for user, slot in readers)
 
 
 def _is_empty(value: Value) -> bool:
