@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ortconv.errors import GraphError, UnsupportedError
+from ortconv.ir.names import Names
 from ortconv.ir.schema import plain_domain, schema
 from ortconv.onnxio.build import check_text
 from ortconv.onnxio.infer import first_line
@@ -180,15 +181,12 @@ def _convert(proto: ModelProto, inliner: _Inliner) -> None:
 
 
 class _Inliner:
-    """Copies bodies of functions to their calls. `taken` holds the names of existing values."""
+    """Copies bodies of functions to their calls. `names` holds those of existing values."""
 
-    def __init__(
-        self, functions: Mapping[FunctionKey, FunctionProto], foreign: set[FunctionKey], taken: set[str]
-    ) -> None:
+    def __init__(self, functions: Mapping[FunctionKey, FunctionProto], foreign: set[FunctionKey], names: Names) -> None:
         self.functions = functions
         self.foreign = foreign
-        self.taken = taken
-        self.tried: dict[str, int] = {}
+        self.names = names
         self.left: dict[FunctionKey, FunctionProto] = {}
         """The functions of `foreign` that are called; these calls are left for onnx."""
 
@@ -259,16 +257,7 @@ class _Inliner:
         for node in nodes:
             for name in node.output:
                 if name and name not in names:
-                    names[name] = self._fresh(name)
-
-    def _fresh(self, hint: str) -> str:
-        name, n = hint, self.tried.get(hint, 0)
-        while name in self.taken:
-            n += 1
-            name = f"{hint}_{n}"
-        self.tried[hint] = n
-        self.taken.add(name)
-        return name
+                    names[name] = self.names.fresh(name)
 
     def _rewrite(self, node: NodeProto, names: Mapping[str, str], attributes: Mapping[str, AttributeProto]) -> None:
         """Rename the values of a node and resolve references to the function's attributes, in its subgraphs too."""
@@ -287,9 +276,9 @@ class _Inliner:
         own = [*graph.input, *graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
         holders = (*own, *graph.output, *graph.value_info)
         check_text(*(holder.name for holder in holders))
-        made = (name for node in graph.node for name in node.output if name)
-        for name in dict.fromkeys((*(holder.name for holder in own), *made)):
-            names[name] = self._fresh(name)
+        made = (name for node in graph.node for name in node.output)
+        for name in dict.fromkeys(filter(None, (*(holder.name for holder in own), *made))):
+            names[name] = self.names.fresh(name)
         for holder in holders:
             holder.name = names.get(holder.name, holder.name)
         for node in graph.node:
@@ -353,9 +342,9 @@ def _sizes(functions: Mapping[FunctionKey, FunctionProto]) -> dict[FunctionKey, 
     return sizes
 
 
-def _names(graph: GraphProto) -> set[str]:
+def _names(graph: GraphProto) -> Names:
     """Names of all values in a graph and its subgraphs."""
-    names: set[str] = set()
+    names = Names()
     for part in graphs(graph):
         names.update(value.name for value in (*part.input, *part.output, *part.initializer))
         names.update(sparse.values.name for sparse in part.sparse_initializer)
