@@ -14,7 +14,7 @@ from ortconv.ir.names import Names
 from ortconv.ir.schema import plain_domain, schema
 from ortconv.onnxio.build import check_text
 from ortconv.onnxio.infer import first_line
-from ortconv.onnxio.messages import domain_of, graphs, subgraphs, walk
+from ortconv.onnxio.messages import domain_of, subgraphs, value_names, walk
 from ortconv.onnxlib import SchemaError, get_schema
 from ortconv.onnxproto import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
@@ -51,7 +51,7 @@ def inline_functions(proto: ModelProto, warn: Callable[[str], None]) -> None:
     if total > MAX_NODES:
         raise UnsupportedError(f"inlining the model's functions would give {total} nodes, the limit is {MAX_NODES}")
     foreign = {key for key, function in functions.items() if not _fits(key, function, opsets, warn)}
-    inliner = _Inliner(functions, foreign, _names(proto.graph))
+    inliner = _Inliner(functions, foreign, value_names(proto.graph))
     inliner.graph(proto.graph)
     del proto.functions[:]
     if inliner.left:
@@ -340,16 +340,6 @@ def _sizes(functions: Mapping[FunctionKey, FunctionProto]) -> dict[FunctionKey, 
             stack.append((key, True))
             stack += [(called, False) for called in dict.fromkeys(calls[key]) if called in functions]
     return sizes
-
-
-def _names(graph: GraphProto) -> Names:
-    """Names of all values in a graph and its subgraphs."""
-    names = Names()
-    for part in graphs(graph):
-        names.update(value.name for value in (*part.input, *part.output, *part.initializer))
-        names.update(sparse.values.name for sparse in part.sparse_initializer)
-        names.update(name for node in part.node for name in node.output)
-    return names
 
 
 def _key(node: NodeProto) -> FunctionKey:
