@@ -117,7 +117,7 @@ class _Fuser:
             return attention(f, self.packed)
         if not apart or (past is None and _is_faster_in_parts(f)):
             return None
-        if past is not None and self.context.may_touch(f.root, *past.joins):
+        if past is not None and self.context.may_touch(f.root, *(side.node for side in past)):
             return with_past(f, past, self.context)
         return multi_head_attention(f)
 
@@ -228,7 +228,7 @@ def _may_guard_rows(biased: Biased, query: Heads, key: Heads, value: Heads) -> b
         return False
     if any((n := scalar(v)) is None or not n <= 0 for v in where.inputs[1:]):
         return False
-    sources = {projected_from(side.source) for side in (query, *past.later)}
+    sources = {projected_from(side.source) for side in (query, *(joined.later for joined in past))}
     return len(sources) == 1 and None not in sources
 
 
