@@ -195,6 +195,12 @@ def _unpack(data: memoryview, dtype: DType, size: int) -> Array:
     return codes.view(dtype.numpy)
 
 
+def two_per_byte(codes: Array) -> Array:
+    """Numbers of 4 bits along the last axis, two per byte, the first one in the low bits. An odd one at the end stands alone."""
+    even = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, codes.shape[-1] % 2)])
+    return np.ascontiguousarray(even[..., 0::2] | (even[..., 1::2] << 4))
+
+
 def dense(const: Tensor | SparseTensor) -> Array:
     """The elements of a constant as a dense array."""
     return const.numpy() if isinstance(const, Tensor) else const.dense().numpy()
