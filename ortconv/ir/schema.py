@@ -167,13 +167,10 @@ def default_attributes(node: Node) -> dict[str, Attribute]:
 
 @cache
 def _onnx_schema(domain: str, op: str, opset: int) -> Schema | None:
-    from ortconv.onnxlib import SchemaError, get_schema
+    from ortconv.onnxlib import get_schema
 
-    try:
-        found = get_schema(op, max(opset, 1), domain)
-    except SchemaError:
-        return None
-    if found.deprecated:
+    found = get_schema(op, max(opset, 1), domain)
+    if found is None or found.deprecated:
         return None
     return Schema(
         domain,

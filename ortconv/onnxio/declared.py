@@ -22,7 +22,7 @@ from ortconv.onnxio.messages import contents, domain_of, label, made_by_constant
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.scopes import INFERRED_BODIES
 from ortconv.onnxio.shield import HIDDEN, hide, hide_einsums
-from ortconv.onnxlib import SchemaError, get_schema
+from ortconv.onnxlib import get_schema
 from ortconv.onnxproto import GraphProto, ModelProto, NodeProto, SparseTensorProto, TypeProto
 
 TypesByGraph = list[dict[str, ValueType]]
@@ -405,11 +405,7 @@ def _is_known(node: NodeProto, opsets: Mapping[str, int]) -> bool:
 
 @cache
 def _has_schema(op: str, domain: str, version: int) -> bool:
-    try:
-        get_schema(op, version, domain)
-    except SchemaError:
-        return False
-    return (domain, op) not in HIDDEN
+    return get_schema(op, version, domain) is not None and (domain, op) not in HIDDEN
 
 
 def _only_ranks(declared: TypesByGraph, inferred: TypesByGraph) -> TypesByGraph:

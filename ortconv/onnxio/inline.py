@@ -15,7 +15,7 @@ from ortconv.ir.schema import plain_domain, schema
 from ortconv.onnxio.build import check_text
 from ortconv.onnxio.infer import first_line
 from ortconv.onnxio.messages import domain_of, subgraphs, value_names, walk
-from ortconv.onnxlib import SchemaError, get_schema
+from ortconv.onnxlib import get_schema
 from ortconv.onnxproto import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
 MAX_NODES = 1_000_000
@@ -116,14 +116,9 @@ def _fits(key: FunctionKey, function: FunctionProto, opsets: Mapping[str, int], 
 
 def _valid(node: NodeProto, domain: str, version: int, target: int) -> bool:
     """True if a node written for one version of an operator set has valid attributes and inputs in another version."""
-    try:
-        before = get_schema(node.op_type, version, domain)
-    except SchemaError:
-        return True
-    try:
-        found = get_schema(node.op_type, target, domain)
-    except SchemaError:
-        return False
+    before, found = (get_schema(node.op_type, each, domain) for each in (version, target))
+    if before is None or found is None:
+        return before is None
     if found.since_version == before.since_version:
         return True
     given = {attribute.name for attribute in node.attribute}

@@ -134,13 +134,10 @@ def has_body(node: Node) -> bool:
     """True if ONNX defines the node's operator by a function, or ONNX Runtime does so for its types."""
     if node.domain == MICROSOFT:
         return node.op in DOUBLE_BODIES and _is_double(node)
-    from ortconv.onnxlib import SchemaError, get_schema
+    from ortconv.onnxlib import get_schema
 
-    try:
-        found = get_schema(node.op, since_version(node), node.domain)
-    except SchemaError:
-        return False
-    return bool(found.has_function or found.has_context_dependent_function)
+    found = get_schema(node.op, since_version(node), node.domain)
+    return found is not None and bool(found.has_function or found.has_context_dependent_function)
 
 
 def _expand(node: Node) -> None:
@@ -222,9 +219,9 @@ def _inline_calls(proto: ModelProto, node: Node) -> ModelProto:
 def _function(call: NodeProto, node: Node) -> FunctionProto:
     """The function body for this use of the operator."""
     from onnx import FunctionProto, TypeProto
-    from onnx.defs import get_schema
 
     from ortconv.onnxio.proto import value_info
+    from ortconv.onnxlib import get_schema
 
     if node.domain == MICROSOFT:
         from onnx.parser import parse_function
