@@ -35,13 +35,11 @@ class PackedNodes:
         return map(NodeProto.FromString, self._nodes)
 
 
-def begin(proto: ModelProto, resolve: Resolve, symbol: Symbol = str) -> tuple[Model, GraphBuilder]:
+def begin(proto: ModelProto, resolve: Resolve, symbol: Symbol) -> tuple[Model, GraphBuilder]:
     """Build the model that a message describes, without its nodes. The builder adds them, and needs the message no more.
 
     Functions must be inlined already. Raises GraphError for an invalid graph.
     """
-    if not proto.HasField("graph"):
-        raise GraphError("the model has no graph")
     check_text(proto.producer_name, proto.producer_version, proto.domain, proto.doc_string)
     for entry in proto.metadata_props:
         check_text(entry.key, entry.value)
@@ -73,12 +71,12 @@ class GraphBuilder(GraphReader):
         resolve: Resolve,
         *,
         overridable: bool,
-        read_type: TypeReader | None = None,
+        read_type: TypeReader,
     ) -> None:
         super().__init__(graph, outer)
         self.resolve = resolve
         self.overridable = overridable
-        self.read_type = read_type or TypeReader()
+        self.read_type = read_type
         self.types: dict[str, ValueType] = {}
         """Declared types of the values that are still to be made, by name."""
         self.returned: list[str] = []

@@ -157,8 +157,8 @@ def _expand(node: Node) -> None:
 
 def _body(node: Node) -> Graph:
     """The function body as a graph without inputs, which reads the values of the node's graph."""
-    from ortconv.onnxio.build import GraphBuilder, TypeReader
-    from ortconv.onnxio.infer import INVENTED, infer_model
+    from ortconv.onnxio.build import GraphBuilder
+    from ortconv.onnxio.infer import infer_model, read_type
 
     proto = infer_model(_inlined(node).SerializeToString())
     graph = node.parent
@@ -166,10 +166,8 @@ def _body(node: Node) -> Graph:
     del proto.graph.initializer[:]
     body = Graph(parent=graph)
     body.owner = node
-    named = TypeReader(lambda name: None if INVENTED.fullmatch(name) else name)
-    GraphBuilder(body, _visible(graph), lambda tensor: memoryview(b""), overridable=True, read_type=named).fill(
-        proto.graph
-    )
+    builder = GraphBuilder(body, _visible(graph), lambda tensor: memoryview(b""), overridable=True, read_type=read_type)
+    builder.fill(proto.graph)
     return body
 
 
