@@ -121,7 +121,7 @@ def _rms_norm(node: Node, x: NewInput, scale: NewInput) -> tuple[New, NewInput]:
 @rule("StandardLayerNormalization", _call("LayerNormalization", domain=""))
 def layer_normalization(m: Match) -> Replacement:
     "LayerNormalization(x, scale, bias) of operator sets before 17  ->  its formula"
-    node: Node = m.root
+    node = m.root
     if m.graph.opset() >= LAYER_NORMALIZATION or _axes(node) is None:
         return None
     y, mean, inverse = _layer_norm(node, node.input(0), node.input(1), node.input(2))
@@ -133,7 +133,7 @@ def layer_normalization(m: Match) -> Replacement:
 )
 def simplified_layer_normalization(m: Match) -> Replacement:
     "SimplifiedLayerNormalization(x, scale)  ->  x / Sqrt(ReduceMean(x * x) + epsilon) * scale"
-    node: Node = m.root
+    node = m.root
     if _axes(node) is None:
         return None
     y, inverse = _rms_norm(node, node.input(0), node.input(1))
@@ -147,7 +147,7 @@ def _skipped(node: Node, bias: Value | None) -> New:
 @rule("StandardSkipLayerNormalization", _call("SkipLayerNormalization"))
 def skip_layer_normalization(m: Match) -> Replacement:
     "SkipLayerNormalization(x, skip, gamma, beta, bias)  ->  LayerNormalization(x + skip + bias, gamma, beta)"
-    node: Node = m.root
+    node = m.root
     total = _skipped(node, node.input(4))
     y, mean, inverse = _layer_norm(node, total, node.input(2), node.input(3))
     return (y, mean, inverse, total)[: len(node.outputs)]
@@ -156,7 +156,7 @@ def skip_layer_normalization(m: Match) -> Replacement:
 @rule("StandardSkipSimplifiedLayerNormalization", _call("SkipSimplifiedLayerNormalization"))
 def skip_simplified_layer_normalization(m: Match) -> Replacement:
     "SkipSimplifiedLayerNormalization(x, skip, gamma, bias)  ->  the same of x + skip + bias in standard operators"
-    node: Node = m.root
+    node = m.root
     if node.output(1) is not None:
         return None
     total = _skipped(node, node.input(3))
@@ -203,7 +203,7 @@ def _quantized_result(
 @rule("StandardQLinear", *(_call(op) for op in ("QLinearAdd", "QLinearMul")))
 def qlinear_binary(m: Match) -> Replacement:
     "QLinearAdd(a, b)  ->  QuantizeLinear(DequantizeLinear(a) + DequantizeLinear(b)), and QLinearMul likewise"
-    node: Node = m.root
+    node = m.root
     return _quantized_result(node, node.op.removeprefix("QLinear"), (0, 3), 6)
 
 
@@ -213,7 +213,7 @@ _UNARY = ("QLinearSigmoid", "QLinearLeakyRelu", "QLinearAveragePool", "QLinearGl
 @rule("StandardQLinear", *(_call(op) for op in _UNARY))
 def qlinear_unary(m: Match) -> Replacement:
     "QLinearOp(x)  ->  QuantizeLinear(Op(DequantizeLinear(x)))"
-    node: Node = m.root
+    node = m.root
     same_softmax = (node.attr("opset", AXIS_OF_SCALES) < AXIS_OF_SCALES) == (m.graph.opset() < AXIS_OF_SCALES)
     if node.attr("channels_last", 0) or not (same_softmax or node.op != "QLinearSoftmax"):
         return None
@@ -224,21 +224,21 @@ def qlinear_unary(m: Match) -> Replacement:
 @rule("StandardQLinear", _call("QLinearConcat"))
 def qlinear_concat(m: Match) -> Replacement:
     "QLinearConcat(x, y, ...)  ->  QuantizeLinear(Concat(DequantizeLinear(x), DequantizeLinear(y), ...))"
-    node: Node = m.root
+    node = m.root
     return _quantized_result(node, "Concat", range(2, len(node.inputs), 3), 0, {"axis": node.attr("axis", 0)})
 
 
 @rule("StandardQLinear", _call("QLinearWhere"))
 def qlinear_where(m: Match) -> Replacement:
     "QLinearWhere(condition, x, y)  ->  QuantizeLinear(Where(condition, DequantizeLinear(x), DequantizeLinear(y)))"
-    node: Node = m.root
+    node = m.root
     return _quantized_result(node, "Where", (1, 4), 7, before=[node.input(0)])
 
 
 @rule("StandardQGemm", _call("QGemm"))
 def qgemm(m: Match) -> Replacement:
     "QGemm(a, b, c)  ->  Gemm(DequantizeLinear(a), DequantizeLinear(b), c in units of the sum), quantized where wanted"
-    node: Node = m.root
+    node = m.root
     a, b, c = _real(node, 0), _real(node, 3), node.input(6)
     if a is None or b is None:
         return None
@@ -261,7 +261,7 @@ def _scaled_product(a: NewInput, b: Value | None, zeros: Sequence[NewInput], sca
 @rule("StandardMatMulIntegerToFloat", _call("MatMulIntegerToFloat"))
 def matmul_integer_to_float(m: Match) -> Replacement:
     "MatMulIntegerToFloat(a, b, s, t, bias)  ->  Cast(MatMulInteger(a, b)) * (s * t) + bias"
-    node: Node = m.root
+    node = m.root
     a, b, a_scale, b_scale, a_zero, b_zero, bias = (node.input(i) for i in range(7))
     zeros: list[NewInput] = [_one(a_zero), _one(b_zero)]
     return _scaled_product(a, b, zeros, New("Mul", [_one(a_scale), _one(b_scale)]), bias)
@@ -270,7 +270,7 @@ def matmul_integer_to_float(m: Match) -> Replacement:
 @rule("StandardDynamicQuantizeMatMul", _call("DynamicQuantizeMatMul"))
 def dynamic_quantize_matmul(m: Match) -> Replacement:
     "DynamicQuantizeMatMul(x, b)  ->  DynamicQuantizeLinear(x), then MatMulIntegerToFloat in standard operators"
-    node: Node = m.root
+    node = m.root
     x, b, b_scale, b_zero, bias = (node.input(i) for i in range(5))
     quantized = New("DynamicQuantizeLinear", [x], outputs=3)
     zeros: list[NewInput] = [Out(quantized, 2), _one(b_zero)]
@@ -280,7 +280,7 @@ def dynamic_quantize_matmul(m: Match) -> Replacement:
 @rule("StandardQuantizeLinear", *(_call(op) for op in ("QuantizeLinear", "DequantizeLinear")))
 def quantize_linear(m: Match) -> Replacement:
     "com.microsoft:QuantizeLinear  ->  QuantizeLinear, where the operator set knows its types; DequantizeLinear likewise"
-    node: Node = m.root
+    node = m.root
     integers = node.out if node.op == "QuantizeLinear" else node.input(0)
     opset, scale = m.graph.opset(), node.input(1)
     dtype = None if integers is None else integers.dtype

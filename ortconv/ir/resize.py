@@ -73,9 +73,14 @@ def resizing(node: Node, look: Callable[[Value | None], Sequence[E] | None]) -> 
         antialias=bool(node.attr("antialias", 0)),
         stretches=node.attr("keep_aspect_ratio_policy", "stretch") == "stretch",
         axes=axes,
-        scales=dict(zip(axes, scales)) if axes and len(scales) == len(axes) else None,
-        sizes=dict(zip(axes, sizes)) if axes and len(sizes) == len(axes) else None,
+        scales=_by_axis(axes, scales),
+        sizes=_by_axis(axes, sizes),
     )
+
+
+def _by_axis(axes: Sequence[int], numbers: Sequence[E]) -> dict[int, E] | None:
+    """The numbers by axis; None if there are none, or not one for each axis."""
+    return dict(zip(axes, numbers)) if axes and len(numbers) == len(axes) else None
 
 
 def _scaled(dim: Dim, scale: float) -> Dim:
