@@ -38,6 +38,13 @@ def as_dim(element: object) -> Dim:
     return element if isinstance(element, str) or (isinstance(element, int) and element >= 0) else None
 
 
+def more_exact(a: Dim, b: Dim) -> Dim:
+    """The more exact one of two equal dimensions: a number, or else a symbol. Of two alike, it is the first."""
+    if isinstance(a, int) or b is None:
+        return a
+    return b if isinstance(b, int) or a is None else a
+
+
 def is_vague(shape: Shape | None) -> bool:
     """True if a shape, or one of its dimensions, is unknown or has no name."""
     return shape is None or any(type(d) is not int and (d is None or is_anonymous(d)) for d in shape)

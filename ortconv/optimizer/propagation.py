@@ -11,7 +11,7 @@ from ortconv.ir.operators import Trait, named
 from ortconv.ir.resize import has_sizes, resizing
 from ortconv.ir.shape_rules import joined, multiplied, window_shape
 from ortconv.ir.slices import axis_slices
-from ortconv.ir.symbols import as_dim, is_anonymous, is_vague, minus, quotient
+from ortconv.ir.symbols import as_dim, is_anonymous, is_vague, minus, more_exact, quotient
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, split_sizes
 from ortconv.optimizer.engine import Context
@@ -295,7 +295,7 @@ def _refine(out: Value, shape: Shape, equal: Equalities) -> bool:
         return False
     for one, other in zip(known, shape):
         equal.note(one, other)
-    merged = tuple(f if k is None or (isinstance(f, int) and isinstance(k, str)) else k for k, f in zip(known, shape))
+    merged = tuple(map(more_exact, known, shape))
     if merged == known:
         return False
     out.retype(TensorType(out.dtype, merged))
