@@ -129,10 +129,6 @@ def _rows(node: Node) -> Shape:
     return (None,) if x is None or len(x) != 2 else x[:1]
 
 
-def _tree_ensemble(node: Node) -> list[ValueType | None]:
-    return [tensor(dtype_of(node, 0), (*_rows(node), node.attr("n_targets", None)))]
-
-
 def _classifier(node: Node) -> list[ValueType | None]:
     """Labels and scores."""
     label = DType.STRING if node.attrs.get("classlabels_strings") else DType.INT64
@@ -146,7 +142,7 @@ _ML_TYPES: dict[str, TypeRule] = {
     "LabelEncoder": _label_encoder,
     "LinearClassifier": _classifier,
     "SVMClassifier": _classifier,
-    "TreeEnsemble": _tree_ensemble,
+    "TreeEnsemble": shaped(lambda node: (*_rows(node), node.attr("n_targets", None))),
     "TreeEnsembleClassifier": _classifier,
     "ZipMap": _zip_map,
 }
