@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Node
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.shape_rules import joined, multiplied, window_shape
-from ortconv.ir.symbols import times
+from ortconv.ir.symbols import broadcast_shapes, times
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.onnxio.attention_types import ATTENTION_TYPES
 from ortconv.onnxio.standard_types import STANDARD_TYPES

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import axes_of, ints
 from ortconv.ir.resize import resizing
 from ortconv.ir.slices import axis_slices
+from ortconv.ir.symbols import broadcast_dims
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, Shape, TensorType, ValueType
 from ortconv.onnxio.type_rules import TypeRule, dtype_of, einsum_labels, shape_of, shaped, tensor

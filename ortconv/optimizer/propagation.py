@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operands import axes_of
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.resize import has_sizes, resizing
 from ortconv.ir.shape_rules import joined, multiplied, window_shape
 from ortconv.ir.slices import axis_slices
-from ortconv.ir.symbols import as_dim, is_anonymous, is_vague, minus, more_exact, quotient
+from ortconv.ir.symbols import as_dim, broadcast_shapes, is_anonymous, is_vague, minus, more_exact, quotient
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, split_sizes
 from ortconv.optimizer.engine import Context

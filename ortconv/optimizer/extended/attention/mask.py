@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operands import ints, producer_of, source_of
 from ortconv.ir.slices import AxisSlice, axis_slices
-from ortconv.ir.symbols import PLUS, stretches_to, times
+from ortconv.ir.symbols import PLUS, broadcast_dims, stretches_to, times
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS
