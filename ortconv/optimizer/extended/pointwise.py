@@ -10,7 +10,7 @@ from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.extended.split_transpose import merge_transposes
+from ortconv.optimizer.extended.transpose import merge_transposes
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import channels_to_first, channels_to_last, transpose_perm
 
