@@ -40,6 +40,14 @@ class Resizing(NamedTuple, Generic[E]):
             return self.scales[axis] == 1
         return self.sizes is not None and self.stretches and self.sizes[axis] == length
 
+    def factor(self, axis: int, before: Dim, after: Dim) -> float | None:
+        """The scale of an axis with this length before and after; None if it is unknown."""
+        if self.scales is not None:
+            return self.scales.get(axis, 1)
+        if before is not None and before == after:
+            return 1
+        return after / before if isinstance(before, int) and isinstance(after, int) and before else None
+
     def shape(self, before: Shape) -> Shape | None:
         """The shape of the result; None if the node states neither scales nor sizes that are reached."""
         made: dict[int, Dim]
