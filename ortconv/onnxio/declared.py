@@ -21,7 +21,7 @@ from ortconv.onnxio.infer import ContradictionError, infer_model, lacks_rank, wi
 from ortconv.onnxio.messages import contents, domain_of, label, made_by_constants, walk
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.scopes import INFERRED_BODIES
-from ortconv.onnxio.shield import HIDDEN, hide, hide_einsums
+from ortconv.onnxio.shield import hide, hide_einsums
 from ortconv.onnxlib import get_schema
 from ortconv.onnxproto import GraphProto, ModelProto, NodeProto, SparseTensorProto, TypeProto
 
@@ -383,7 +383,7 @@ def _is_sure(known: Dim, symbols: set[str]) -> bool:
 
 
 def _without_unknown(proto: ModelProto) -> ModelProto:
-    """The model with inputs for the nodes that onnx does not know: next to such nodes, it misses contradictions."""
+    """The model with inputs for nodes that are hidden from onnx or unknown to it: next to these, it misses contradictions."""
     is_known = partial(_is_known, opsets={entry.domain: entry.version for entry in proto.opset_import})
     unknown = list(filterfalse(is_known, proto.graph.node))
     if not unknown:
@@ -405,7 +405,7 @@ def _is_known(node: NodeProto, opsets: Mapping[str, int]) -> bool:
 
 @cache
 def _has_schema(op: str, domain: str, version: int) -> bool:
-    return get_schema(op, version, domain) is not None and (domain, op) not in HIDDEN
+    return get_schema(op, version, domain) is not None
 
 
 def _only_ranks(declared: TypesByGraph, inferred: TypesByGraph) -> TypesByGraph:
