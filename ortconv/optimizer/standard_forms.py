@@ -12,9 +12,8 @@ from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import New, NewInput
-from ortconv.optimizer.extended.fuse_gemm import ACTIVATION_PARAMETERS
-from ortconv.optimizer.extended.fuse_matmul import operand_perm
 from ortconv.optimizer.insertion import LISTS_BY_INPUT
+from ortconv.optimizer.permutation import operand_perm
 
 BOUNDS_ARE_INPUTS = 11
 """The operator set from which on Clip has its bounds as inputs."""
@@ -24,6 +23,20 @@ SUMMAND_IS_OPTIONAL = 11
 
 HARD_SWISH = 14
 """The operator set from which on HardSwish exists."""
+
+ACTIVATIONS = {
+    "Relu": (),
+    "Sigmoid": (),
+    "Tanh": (),
+    "Softsign": (),
+    "Softplus": (),
+    "LeakyRelu": ("alpha",),
+    "Elu": ("alpha",),
+    "ThresholdedRelu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "Selu": ("alpha", "gamma"),
+}
+"""Activations that FusedGemm supports, with the attributes that it requires even if they have the default. FusedConv has some."""
 
 SLOPE = math.sqrt(2 / math.pi)
 
@@ -91,7 +104,7 @@ def _activated(x: NewInput, name: str, params: Sequence[float], like: Node) -> N
         return clipped(x, params[0], params[1], like.parent, like.input(0))
     if name == "HardSwish" and like.parent.opset() < HARD_SWISH:
         return New("Mul", [x, New("HardSigmoid", [x], {"alpha": 1 / 6, "beta": 0.5})])
-    names = () if name == "HardSwish" else ACTIVATION_PARAMETERS.get(name)
+    names = () if name == "HardSwish" else ACTIVATIONS.get(name)
     return New(name, [x], dict(zip(names, params))) if names is not None and len(params) == len(names) else None
 
 
@@ -108,7 +121,7 @@ def fused_gemm(node: Node) -> New | None:
     name, columns, (a, b) = node.attr("activation", ""), node.out.dim(1), node.inputs[:2]
     c = summand(node.input(2), columns if isinstance(columns, int) else 1, node.parent, a)
     attrs = {k: v for k, v in node.attrs.items() if not k.startswith("activation")}
-    stated = (f"activation_{parameter}" for parameter in ACTIVATION_PARAMETERS.get(name, ()))
+    stated = (f"activation_{parameter}" for parameter in ACTIVATIONS.get(name, ()))
     params = [node.attr(parameter, 0.0) for parameter in stated if parameter in node.attrs]
     gemm = New("Gemm", [a, b, *c], attrs, like=node)
     return _activated(gemm, name, params, node)
