@@ -49,12 +49,12 @@ class Recipe(NamedTuple):
     @property
     def basic(self) -> tuple[Pass, ...]:
         """The passes of the basic level for any execution provider."""
-        return tuple(p for p in self.stages.get("basic", ()) if p.name not in _for_cpu())
+        return tuple(p for p in self.stages.get("basic", ()) if not p.for_cpu)
 
     @property
     def basic_for_cpu(self) -> tuple[Pass, ...]:
         """The basic passes that run after partitioning, on nodes left to the CPU."""
-        return tuple(p for p in self.stages.get("basic", ()) if p.name in _for_cpu())
+        return tuple(p for p in self.stages.get("basic", ()) if p.for_cpu)
 
     @property
     def offload(self) -> tuple[Pass, ...]:
@@ -96,12 +96,6 @@ def make(
         extra = [p for p in opt_in_passes(stage) if enabled & names_of(p)]
         stages[stage] = tuple(filter(None, (_restricted(p, disabled, wanted) for p in (*passes, *extra))))
     return Recipe(level, _without_empty(stages), fold_limit, stop_after)
-
-
-def _for_cpu() -> frozenset[str]:
-    from ortconv.optimizer.basic import FOR_CPU
-
-    return FOR_CPU
 
 
 def _without_empty(stages: dict[str, tuple[Pass, ...]]) -> dict[str, tuple[Pass, ...]]:

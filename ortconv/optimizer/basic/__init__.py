@@ -30,21 +30,22 @@ PASSES = (
     Pass("SliceConcatToSpaceToDepthFusion", "basic.space_to_depth:fuse_space_to_depth", "Slice"),
     Pass("GeluFusion", "basic.layer_norm:fuse_gelu", "Erf"),
     Pass("LayerNormFusion", "basic.layer_norm:LAYER_NORM", "ReduceMean", "LayerNormalization"),
-    Pass("GroupNormFusion", "basic.group_norm:fuse_group_norm", "GroupNormalization"),
+    Pass("GroupNormFusion", "basic.group_norm:fuse_group_norm", "GroupNormalization", for_cpu=True),
     Pass("QDQPropagation", "basic.qdq:propagate", *QUANTIZERS),
     Pass("EnsureUniqueDQForNodeUnit", "basic.qdq:give_each_reader_its_own", *QUANTIZERS),
     Pass("TransposedWeights", "basic.qdq:transpose_weight", *DEQUANTIZE),
     Pass("TransposeOptimizer", "basic.transpose:optimize_transposes", "Transpose", once=True),
 )
 
-FOR_CPU = frozenset({"GroupNormFusion"})
-"""Names of the passes that decompose operators which an accelerator may support as they are. They run after nodes are assigned."""
-
 OPT_IN = (
-    Pass("LossyCastChainElimination", "basic.cast_chain:eliminate_lossy_cast_chain", "Cast"),
-    Pass("WeightBiasQuantization", "basic.quantize_weights:quantize_weights", "Conv", "ConvTranspose", "Gemm"),
+    Pass("LossyCastChainElimination", "basic.cast_chain:eliminate_lossy_cast_chain", "Cast", inexact=True),
+    Pass(
+        "WeightBiasQuantization",
+        "basic.quantize_weights:quantize_weights",
+        "Conv",
+        "ConvTranspose",
+        "Gemm",
+        inexact=True,
+    ),
 )
 """Passes that run only on request, because they change the numbers."""
-
-INEXACT = frozenset(p.name for p in OPT_IN)
-"""Names of the passes that change the numbers by more than rounding."""

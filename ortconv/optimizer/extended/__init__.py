@@ -55,12 +55,9 @@ PASSES = (
 # SkipLayerNormalization takes two to six times as long as Add and LayerNormalization in ONNX Runtime 1.31.
 OPT_IN = (
     *qdq.OPT_IN,
-    Pass("RoundedNormFusion", "extended.norm_scale:fuse_rounded_affine"),
+    Pass("RoundedNormFusion", "extended.norm_scale:fuse_rounded_affine", inexact=True),
     Pass("SkipLayerNormFusion", "extended.skip_layer_norm:fuse", "LayerNormalization"),
-    Pass("GeluApproximation", "extended.approximate:approximate_gelu", *GELUS, (MICROSOFT, "BiasGelu")),
-    Pass("MatMulNBitsAccuracyLevel4", "extended.approximate:lower_accuracy", (MICROSOFT, "MatMulNBits")),
+    Pass("GeluApproximation", "extended.approximate:approximate_gelu", *GELUS, (MICROSOFT, "BiasGelu"), inexact=True),
+    Pass("MatMulNBitsAccuracyLevel4", "extended.approximate:lower_accuracy", (MICROSOFT, "MatMulNBits"), inexact=True),
 )
 """Passes that run only on request: they make the graph smaller but not faster, or they change the numbers."""
-
-INEXACT = frozenset(p.name for p in OPT_IN) - {"SkipLayerNormFusion"}
-"""Names of the passes that change the numbers by more than rounding."""
