@@ -99,10 +99,8 @@ def _add_biases(root: Graph, release: int | None) -> int:
 
 
 def _takes_row(node: Node) -> bool:
-    x, bias = node.input(0), node.input(1)
-    return (
-        x is not None and bias is not None and bias.rank == 1 and bias.dim(0) is not None and bias.dim(0) == x.dim(-1)
-    )
+    bias, columns = node.input(1), node.dim(0, -1)
+    return bias is not None and columns is not None and bias.shape == (columns,)
 
 
 def _is_double(node: Node) -> bool:

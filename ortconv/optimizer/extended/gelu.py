@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import producer_of, scalar
 from ortconv.ir.operators import MICROSOFT
@@ -101,10 +103,7 @@ def _combined(op: str, a: Polynomial, b: Polynomial) -> Polynomial | None:
 
 
 def _product(a: Polynomial, b: Polynomial) -> Polynomial | None:
-    total = [0.0] * 7
-    for i, c in enumerate(a):
-        for j, d in enumerate(b):
-            total[i + j] += c * d
+    total: Polynomial = np.convolve(a, b).tolist()
     return None if any(total[4:]) else total[:4]
 
 
