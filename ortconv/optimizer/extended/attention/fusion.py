@@ -14,7 +14,6 @@ from ortconv.optimizer.extended.attention.biased import Biased, leaves_a_key, sp
 from ortconv.optimizer.extended.attention.heads import (
     Heads,
     Path,
-    Unflat,
     flattened,
     is_known,
     length,
@@ -44,7 +43,7 @@ from ortconv.optimizer.extended.attention.projection import (
 )
 from ortconv.optimizer.pattern import C, P, matches
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.shapes import output_dims
+from ortconv.optimizer.shapes import Element, output_dims
 
 LONG, LONG_OF_SMALL_HEADS, SMALL_HEAD = 384, 256, 32
 
@@ -279,10 +278,10 @@ def _may_join(biased: Biased) -> bool:
 def _fit(heads: tuple[Heads, Heads, Heads], scores: Node | None, values: Node | None) -> bool:
     """True if the Reshapes of scores and values, if present, restore the axes of batch and heads."""
     query, key, value = heads
-    wanted = Unflat(length(query, 0), query.count, length(query, 1), columns=length(key, 1))
-    return (scores is None or unflattened(scores, wanted)) and (
-        values is None or unflattened(values, wanted._replace(columns={value.size}))
-    )
+    outer: tuple[set[Element], ...] = (length(query, 0), {query.count}, length(query, 1))
+    if scores is not None and not unflattened(scores, (*outer, length(key, 1))):
+        return False
+    return values is None or unflattened(values, (*outer, {value.size}))
 
 
 _GUARD = P("Where", P("IsNaN", "weights", name="test"), C("zero", where=exactly(0)), "weights")
