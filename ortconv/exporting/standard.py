@@ -5,18 +5,28 @@ Each rule is for one operator. An operator without a rule, such as attention, st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import starmap
 
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operands import constant_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
-from ortconv.optimizer import standard_forms
-from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
+from ortconv.optimizer.engine import New, NewInput, Out, Replacement, Rule, rule
 from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import is_single
-from ortconv.optimizer.standard_forms import gelu_by_erf, gelu_by_tanh, mean, number, plus, swish
+from ortconv.optimizer.standard_forms import (
+    fused_conv,
+    fused_gemm,
+    fused_matmul,
+    gelu_by_erf,
+    gelu_by_tanh,
+    mean,
+    number,
+    plus,
+    swish,
+)
 
 LAYER_NORMALIZATION = 17
 AXIS_OF_SCALES = 13
@@ -29,55 +39,20 @@ def _call(op: str, domain: str = MICROSOFT) -> P:
     return P(op, ..., domain=domain)
 
 
-# ---------------------------------------------------------------------- activations
+_FUSED: dict[str, Callable[[Node], Replacement]] = {
+    "Gelu": lambda node: gelu_by_erf(*node.present_inputs),
+    "BiasGelu": lambda node: gelu_by_erf(*node.present_inputs),
+    "FastGelu": lambda node: gelu_by_tanh(*node.present_inputs),
+    "QuickGelu": lambda node: swish(node.present_inputs[0], node.attr("alpha", 1.702)),
+    "FusedConv": fused_conv,
+    "FusedGemm": fused_gemm,
+    "FusedMatMul": fused_matmul,
+}
+"""The standard form of each fused operator."""
 
 
-@rule("StandardGelu", _call("Gelu"))
-def gelu(m: Match) -> Replacement:
-    "Gelu(x)  ->  0.5 * x * (1 + Erf(x / sqrt(2)))"
-    x = m.root.input(0)
-    return gelu_by_erf(x, x)
-
-
-@rule("StandardBiasGelu", _call("BiasGelu"))
-def bias_gelu(m: Match) -> Replacement:
-    "BiasGelu(x, b)  ->  Gelu(x + b) in standard operators"
-    x, bias = m.root.inputs
-    return gelu_by_erf(plus(x, bias), x)
-
-
-@rule("StandardFastGelu", _call("FastGelu"))
-def fast_gelu(m: Match) -> Replacement:
-    "FastGelu(x, b)  ->  0.5 * y * (1 + Tanh(sqrt(2 / pi) * (y + 0.044715 * y^3))) of y = x + b"
-    x = m.root.input(0)
-    return gelu_by_tanh(plus(x, m.root.input(1)), x)
-
-
-@rule("StandardQuickGelu", _call("QuickGelu"))
-def quick_gelu(m: Match) -> Replacement:
-    "QuickGelu(x)  ->  x * Sigmoid(alpha * x)"
-    return swish(m.root.present_inputs[0], m.root.attr("alpha", 1.702))
-
-
-# ---------------------------------------------------------------------- products
-
-
-@rule("StandardFusedConv", _call("FusedConv"))
-def fused_conv(m: Match) -> Replacement:
-    "FusedConv(x, w, b, z)  ->  activation(Conv(x, w, b) + z)"
-    return standard_forms.fused_conv(m.root)
-
-
-@rule("StandardFusedGemm", _call("FusedGemm"))
-def fused_gemm(m: Match) -> Replacement:
-    "FusedGemm(a, b, c)  ->  activation(Gemm(a, b, c))"
-    return standard_forms.fused_gemm(m.root)
-
-
-@rule("StandardFusedMatMul", _call("FusedMatMul"))
-def fused_matmul(m: Match) -> Replacement:
-    "FusedMatMul(a, b)  ->  alpha * MatMul(Transpose(a), Transpose(b))"
-    return standard_forms.fused_matmul(m.root)
+def _rule_of(op: str, form: Callable[[Node], Replacement]) -> Rule:
+    return Rule(f"Standard{op}", _call(op), lambda m: form(m.root))
 
 
 # ---------------------------------------------------------------------- normalization
@@ -296,13 +271,7 @@ def quantize_linear(m: Match) -> Replacement:
 STANDARD = Pass(
     "standard operators",
     (
-        *gelu,
-        *bias_gelu,
-        *fast_gelu,
-        *quick_gelu,
-        *fused_conv,
-        *fused_gemm,
-        *fused_matmul,
+        *starmap(_rule_of, _FUSED.items()),
         *layer_normalization,
         *simplified_layer_normalization,
         *skip_layer_normalization,

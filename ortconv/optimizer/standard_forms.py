@@ -66,17 +66,19 @@ def mean(x: NewInput, axes: Sequence[int], graph: Graph, keepdims: int = 1) -> N
     return with_axes("ReduceMean", x, axes, graph, keepdims=keepdims)
 
 
-def gelu_by_erf(x: NewInput, like: Value | None) -> New:
-    """0.5 * x * (1 + Erf(x / sqrt(2)))"""
-    erf = New("Erf", [New("Mul", [x, number(like, math.sqrt(0.5))])])
-    return New("Mul", [New("Mul", [x, number(like, 0.5)]), New("Add", [erf, number(like, 1)])])
+def gelu_by_erf(x: Value, bias: Value | None = None) -> New:
+    """0.5 * y * (1 + Erf(y / sqrt(2))) of y = x + bias"""
+    y = plus(x, bias)
+    erf = New("Erf", [New("Mul", [y, number(x, math.sqrt(0.5))])])
+    return New("Mul", [New("Mul", [y, number(x, 0.5)]), New("Add", [erf, number(x, 1)])])
 
 
-def gelu_by_tanh(x: NewInput, like: Value | None) -> New:
-    """0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))"""
-    cubic = New("Mul", [New("Mul", [x, x]), number(like, 0.044715 * SLOPE)])
-    inner = New("Mul", [x, New("Add", [cubic, number(like, SLOPE)])])
-    return New("Mul", [New("Mul", [x, number(like, 0.5)]), New("Add", [New("Tanh", [inner]), number(like, 1)])])
+def gelu_by_tanh(x: Value, bias: Value | None = None) -> New:
+    """0.5 * y * (1 + Tanh(sqrt(2 / pi) * (y + 0.044715 * y^3))) of y = x + bias"""
+    y = plus(x, bias)
+    cubic = New("Mul", [New("Mul", [y, y]), number(x, 0.044715 * SLOPE)])
+    inner = New("Mul", [y, New("Add", [cubic, number(x, SLOPE)])])
+    return New("Mul", [New("Mul", [y, number(x, 0.5)]), New("Add", [New("Tanh", [inner]), number(x, 1)])])
 
 
 def swish(x: Value, alpha: float) -> New:

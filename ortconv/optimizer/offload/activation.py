@@ -10,7 +10,7 @@ from ortconv.ir.schema import attribute
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, sub, unary
 from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.standard_forms import clipped, gelu_by_erf, gelu_by_tanh, plus
+from ortconv.optimizer.standard_forms import clipped, gelu_by_erf, gelu_by_tanh
 from ortconv.optimizer.standard_forms import swish as swish_of
 
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
@@ -167,7 +167,7 @@ def tanh_gelu(m: Match) -> Replacement:
     """
     if not is_float(m.x, m.optional("bias")) or not _is_tanh(m):
         return None
-    return gelu_by_tanh(plus(m.x, m.optional("bias")), m.x)
+    return gelu_by_tanh(m.x, m.optional("bias"))
 
 
 @rule("GeluToErf", P("Gelu", "x"), P("Gelu", "x", domain=MICROSOFT), P("BiasGelu", "x", "bias", domain=MICROSOFT))
@@ -179,7 +179,7 @@ def erf_gelu(m: Match) -> Replacement:
     """
     if not is_float(m.x, m.optional("bias")) or _is_tanh(m) or m.graph.opset() < OLDEST_WITH_ERF:
         return None
-    return gelu_by_erf(plus(m.x, m.optional("bias")), m.x)
+    return gelu_by_erf(m.x, m.optional("bias"))
 
 
 ERF_SCALE = 0.3275911
