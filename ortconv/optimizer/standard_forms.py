@@ -24,7 +24,7 @@ SUMMAND_IS_OPTIONAL = 11
 HARD_SWISH = 14
 """The operator set from which on HardSwish exists."""
 
-ACTIVATIONS = {
+ACTIVATION_ATTRIBUTES = {
     "Relu": (),
     "Sigmoid": (),
     "Tanh": (),
@@ -106,7 +106,7 @@ def _activated(x: NewInput, name: str, params: Sequence[float], like: Node) -> N
         return clipped(x, params[0], params[1], like.parent, like.input(0))
     if name == "HardSwish" and like.parent.opset() < HARD_SWISH:
         return New("Mul", [x, New("HardSigmoid", [x], {"alpha": 1 / 6, "beta": 0.5})])
-    names = () if name == "HardSwish" else ACTIVATIONS.get(name)
+    names = () if name == "HardSwish" else ACTIVATION_ATTRIBUTES.get(name)
     return New(name, [x], dict(zip(names, params))) if names is not None and len(params) == len(names) else None
 
 
@@ -123,7 +123,7 @@ def fused_gemm(node: Node) -> New | None:
     name, columns, (a, b) = node.attr("activation", ""), node.out.dim(1), node.inputs[:2]
     c = summand(node.input(2), columns if isinstance(columns, int) else 1, node.parent, a)
     attrs = {k: v for k, v in node.attrs.items() if not k.startswith("activation")}
-    stated = (f"activation_{parameter}" for parameter in ACTIVATIONS.get(name, ()))
+    stated = (f"activation_{parameter}" for parameter in ACTIVATION_ATTRIBUTES.get(name, ()))
     params = [node.attr(parameter, 0.0) for parameter in stated if parameter in node.attrs]
     gemm = New("Gemm", [a, b, *c], attrs, like=node)
     return _activated(gemm, name, params, node)
