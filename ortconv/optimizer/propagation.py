@@ -36,9 +36,9 @@ def _reshaped(node: Node) -> Shape | None:
         return None
     dims = list(map(as_dim, wanted))
     if wanted.count(-1) == 1 and x.shape is not None and 0 not in (*x.shape, *dims):
-        copied = [e.axis for e in wanted if isinstance(e, DimOf) and e.value is x]
-        rest = [dim for i, dim in enumerate(x.shape) if i not in copied]
-        others = [dim for e, dim in zip(wanted, dims) if e != -1 and not (isinstance(e, DimOf) and e.value is x)]
+        copied = [e for e in wanted if isinstance(e, DimOf) and e.value is x]
+        rest = [dim for i, dim in enumerate(x.shape) if DimOf(x, i) not in copied]
+        others = [as_dim(e) for e in wanted if e != -1 and e not in copied]
         if len(copied) == len(set(copied)):
             dims[wanted.index(-1)] = quotient(rest, others)
     return tuple(dims)
