@@ -154,15 +154,20 @@ class SparseTensor:
         """Bytes of the elements that are stored, and of their indices."""
         return self.values.nbytes + self.indices.nbytes
 
+    def positions(self) -> Array:
+        """The positions of the values in row-major order."""
+        index: Array = self.indices.numpy().astype(np.int64)
+        if index.ndim == 1:
+            return index
+        strides = np.cumprod((1, *self.shape[:0:-1]), dtype=np.int64)[::-1]
+        return index @ strides if index.size else index.reshape(-1)
+
     def dense(self) -> Tensor:
         """The same constant as a dense tensor."""
         out = np.zeros(math.prod(self.shape), dtype=self.values.dtype.numpy)
         if self.values.dtype is DType.STRING:
             out[:] = ""
-        index = self.indices.numpy().astype(np.int64)
-        if index.ndim == 2:
-            index = np.ravel_multi_index(tuple(index.T), self.shape) if len(index) else index.reshape(-1)
-        out[index] = self.values.numpy()
+        out[self.positions()] = self.values.numpy()
         return Tensor.of(out.reshape(self.shape), self.values.dtype)
 
     def __repr__(self) -> str:
