@@ -91,7 +91,7 @@ def array_of(value: Value) -> Array:
 
 
 def wide(value: Value) -> Array:
-    """The same in float64."""
+    """The elements of a value that must be constant, in float64."""
     return array_of(value).astype(np.float64)
 
 

@@ -155,10 +155,10 @@ def unflattened(node: Node, dims: Sequence[set[Element]]) -> bool:
 
 def _from_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:
     """Heads that a Reshape splits from rows, and a Transpose with this permutation moves before the rows."""
-    turn = path.value.producer
-    if turn is None or transpose_perm(turn) != perm:
+    transpose = path.value.producer
+    if transpose is None or transpose_perm(transpose) != perm:
         return None
-    reshape = producer_of(turn.inputs[0], "Reshape")
+    reshape = producer_of(transpose.inputs[0], "Reshape")
     split = None if reshape is None else split_of(reshape)
     if split is None:
         return None

@@ -162,8 +162,8 @@ def _merged(side: Heads, before: Node) -> Value:
     """Heads in the form of rows."""
     batch, count, rows, size = side.source.shape or (None,) * 4
     hidden, type = side.count * side.size, TensorType(DType.FLOAT, (batch, rows, count, size))
-    turned = insert("Transpose", [side.source], type, before, {"perm": Ints(MERGE)})
-    return reshaped(turned, (0, 0, hidden), before, TensorType(DType.FLOAT, (batch, rows, hidden)))
+    transposed = insert("Transpose", [side.source], type, before, {"perm": Ints(MERGE)})
+    return reshaped(transposed, (0, 0, hidden), before, TensorType(DType.FLOAT, (batch, rows, hidden)))
 
 
 def by_groups(f: Found, masks: Masks) -> Found:
@@ -197,8 +197,8 @@ def _swapped(rows: Value, parts: tuple[int, int, int], before: Node) -> Value:
     dims, (first, second, size) = (rows.dim(0), rows.dim(1)), parts
     split = reshaped(rows, (0, 0, *parts), before, TensorType(DType.FLOAT, (*dims, *parts)))
     type = TensorType(DType.FLOAT, (*dims, second, first, size))
-    turned = insert("Transpose", [split], type, before, {"perm": Ints(SWAP_HEADS)})
-    return reshaped(turned, (0, 0, prod(parts)), before, TensorType(DType.FLOAT, (*dims, prod(parts))))
+    transposed = insert("Transpose", [split], type, before, {"perm": Ints(SWAP_HEADS)})
+    return reshaped(transposed, (0, 0, prod(parts)), before, TensorType(DType.FLOAT, (*dims, prod(parts))))
 
 
 def put(f: Found, fused: Value) -> None:

@@ -354,7 +354,7 @@ def _common(a: Value, b: Value, scores: Scores) -> Shape | None:
 
 
 def _common_dim(pair: tuple[Element, ...], known: set[Element]) -> Dim:
-    """The dimension to which two of masks broadcast, where the scores have one of the known lengths."""
+    """The dimension to which those of two masks broadcast, where the scores have one of the known lengths."""
     longer = [d for d in pair if d != 1]
     if longer and all(_is_one_of(d, known) for d in longer):
         return _dim(known)
