@@ -175,25 +175,19 @@ def _quantized_result(
     return None if None in reals else _quantized(New(op, [*before, *reals], attrs), node, result)
 
 
-@rule("StandardQLinear", *(_call(op) for op in ("QLinearAdd", "QLinearMul")))
-def qlinear_binary(m: Match) -> Replacement:
-    "QLinearAdd(a, b)  ->  QuantizeLinear(DequantizeLinear(a) + DequantizeLinear(b)), and QLinearMul likewise"
+_WITH_QLINEAR = ("Add", "AveragePool", "GlobalAveragePool", "LeakyRelu", "Mul", "Sigmoid", "Softmax")
+
+
+@rule("StandardQLinear", *(_call(f"QLinear{op}") for op in _WITH_QLINEAR))
+def qlinear(m: Match) -> Replacement:
+    "QLinearOp(x, ...)  ->  QuantizeLinear(Op(DequantizeLinear(x), ...))"
     node = m.root
-    return _quantized_result(node, node.op.removeprefix("QLinear"), (0, 3), 6)
-
-
-_UNARY = ("QLinearSigmoid", "QLinearLeakyRelu", "QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearSoftmax")
-
-
-@rule("StandardQLinear", *(_call(op) for op in _UNARY))
-def qlinear_unary(m: Match) -> Replacement:
-    "QLinearOp(x)  ->  QuantizeLinear(Op(DequantizeLinear(x)))"
-    node = m.root
+    result = len(node.inputs) // 3 * 3  # behind the operands, of which each has a scale and a zero point
     same_softmax = (node.attr("opset", AXIS_OF_SCALES) < AXIS_OF_SCALES) == (m.graph.opset() < AXIS_OF_SCALES)
-    if node.attr("channels_last", 0) or not (same_softmax or node.op != "QLinearSoftmax"):
+    if node.attr("channels_last", 0) or (node.op == "QLinearSoftmax" and not same_softmax):
         return None
     attrs = {k: v for k, v in node.attrs.items() if k not in ("channels_last", "opset")}
-    return _quantized_result(node, node.op.removeprefix("QLinear"), (0,), 3, attrs)
+    return _quantized_result(node, node.op.removeprefix("QLinear"), range(0, result, 3), result, attrs)
 
 
 @rule("StandardQLinear", _call("QLinearConcat"))
@@ -276,8 +270,7 @@ STANDARD = Pass(
         *simplified_layer_normalization,
         *skip_layer_normalization,
         *skip_simplified_layer_normalization,
-        *qlinear_binary,
-        *qlinear_unary,
+        *qlinear,
         *qlinear_concat,
         *qlinear_where,
         *qgemm,
