@@ -39,6 +39,7 @@ ACTIVATION_ATTRIBUTES = {
 """Activations that FusedGemm supports, with the attributes that it requires even if they have the default. FusedConv has some."""
 
 SLOPE = math.sqrt(2 / math.pi)
+"""The slope at 0 of the argument of Tanh in the approximation of Gelu."""
 
 
 def number(like: Value | None, value: float) -> Array:
@@ -64,6 +65,11 @@ def with_axes(op: str, x: NewInput, axes: Sequence[int], graph: Graph, **attrs: 
 
 def mean(x: NewInput, axes: Sequence[int], graph: Graph, keepdims: int = 1) -> New:
     return with_axes("ReduceMean", x, axes, graph, keepdims=keepdims)
+
+
+def is_by_tanh(gelu: Node) -> bool:
+    """True for a Gelu that is approximated by tanh."""
+    return gelu.op == "FastGelu" or gelu.attr("approximate", "none") == "tanh"
 
 
 def gelu_by_erf(x: Value, bias: Value | None = None) -> New:

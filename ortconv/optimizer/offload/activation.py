@@ -10,7 +10,7 @@ from ortconv.ir.schema import attribute
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, sub, unary
 from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.standard_forms import clipped, gelu_by_erf, gelu_by_tanh
+from ortconv.optimizer.standard_forms import clipped, gelu_by_erf, gelu_by_tanh, is_by_tanh
 from ortconv.optimizer.standard_forms import swish as swish_of
 
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
@@ -154,10 +154,6 @@ def elu(m: Match) -> Replacement:
     return add(op("Relu", m.x), op("Min", grown if alpha == 1 else mul(grown, alpha), 0))
 
 
-def _is_tanh(m: Match) -> bool:
-    return m.root.op == "FastGelu" or m.root.attr("approximate", "none") == "tanh"
-
-
 @rule("GeluToTanh", P("Gelu", "x"), P("FastGelu", "x", "bias?", domain=MICROSOFT))
 def tanh_gelu(m: Match) -> Replacement:
     """Gelu<tanh>(x) or FastGelu(x, bias)  ->  0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))
@@ -165,7 +161,7 @@ def tanh_gelu(m: Match) -> Replacement:
     Counterpart: none: FastGeluFusion is the reverse
     Opt-in: more nodes; useful only if an accelerator supports them but not the fused operator.
     """
-    if not is_float(m.x, m.optional("bias")) or not _is_tanh(m):
+    if not is_float(m.x, m.optional("bias")) or not is_by_tanh(m.root):
         return None
     return gelu_by_tanh(m.x, m.optional("bias"))
 
@@ -177,7 +173,7 @@ def erf_gelu(m: Match) -> Replacement:
     Counterpart: none: GeluFusion is the reverse
     Opt-in: more nodes; useful if ErfToExp then replaces Erf.
     """
-    if not is_float(m.x, m.optional("bias")) or _is_tanh(m) or m.graph.opset() < OLDEST_WITH_ERF:
+    if not is_float(m.x, m.optional("bias")) or is_by_tanh(m.root) or m.graph.opset() < OLDEST_WITH_ERF:
         return None
     return gelu_by_erf(m.x, m.optional("bias"))
 
