@@ -99,6 +99,14 @@ _LARGEST_READ = 256 << 20
 """Bytes of the largest file that is read and not mapped, where open files cannot be replaced: a mapping keeps its file open."""
 
 
+def map_file(path: str | Path) -> memoryview:
+    """The content of a model's file, as `mapped` returns it. Raises UsageError as `opened` does, FormatError for an empty file."""
+    with opened(path) as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise FormatError("the file is empty", file=path, hint="export or download it again")
+        return mapped(file.fileno())
+
+
 def mapped(descriptor: int) -> memoryview:
     """The content of a file as a read-only memory mapping, or as bytes.
 

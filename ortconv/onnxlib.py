@@ -35,13 +35,15 @@ def load_alone(name: str) -> Any:
 
 native: Any = load_alone("onnx_cpp2py_export")
 
-SchemaError: type[Exception] = native.defs.SchemaError
 InferenceError: type[Exception] = native.shape_inference.InferenceError
 
 
 def get_schema(op: str, opset: int, domain: str) -> Any:
-    """The OpSchema of an operator in a version of its operator set. SchemaError if there is none."""
-    return native.defs.get_schema(op, opset, domain)
+    """The OpSchema of an operator in a version of its operator set; None if there is none."""
+    try:
+        return native.defs.get_schema(op, opset, domain)
+    except native.defs.SchemaError:
+        return None
 
 
 def newest_opsets() -> dict[str, int]:

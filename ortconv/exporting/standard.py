@@ -5,28 +5,29 @@ Each rule is for one operator. An operator without a rule, such as attention, st
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import starmap
 
-import numpy as np
-
-from ortconv.ir.graph import Attribute, Floats, Ints, Node, Value
+from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operands import constant_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
-from ortconv.ir.tensor import Array
-from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
-from ortconv.optimizer.extended.fuse_matmul import operand_perm
+from ortconv.optimizer.engine import New, NewInput, Out, Replacement, Rule, rule
 from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import is_single
+from ortconv.optimizer.standard_forms import (
+    fused_conv,
+    fused_gemm,
+    fused_matmul,
+    gelu_by_erf,
+    gelu_by_tanh,
+    mean,
+    number,
+    plus,
+    swish,
+)
 
-ACTIVATION_ATTRIBUTES = frozenset({"activation", "activation_params"})
-AXES_ARE_INPUTS = 18
-"""The operator set from which on ReduceMean has its axes as an input."""
-BOUNDS_ARE_INPUTS = 11
-"""The operator set from which on Clip has its bounds as inputs."""
-HARD_SWISH = 14
 LAYER_NORMALIZATION = 17
 AXIS_OF_SCALES = 13
 """The operator set from which on DequantizeLinear has one scale for each index of an axis, and Softmax works on one axis."""
@@ -38,128 +39,27 @@ def _call(op: str, domain: str = MICROSOFT) -> P:
     return P(op, ..., domain=domain)
 
 
-def _number(like: Value | None, value: float) -> Array:
-    """A constant with the element type of a value; float32 if that is not known."""
-    dtype = np.dtype(np.float32) if like is None or like.dtype is None else like.dtype.numpy
-    return np.asarray(value, dtype)
+_FUSED: dict[str, Callable[[Node], Replacement]] = {
+    "Gelu": lambda node: gelu_by_erf(*node.present_inputs),
+    "BiasGelu": lambda node: gelu_by_erf(*node.present_inputs),
+    "FastGelu": lambda node: gelu_by_tanh(*node.present_inputs),
+    "QuickGelu": lambda node: swish(node.present_inputs[0], node.attr("alpha", 1.702)),
+    "FusedConv": fused_conv,
+    "FusedGemm": fused_gemm,
+    "FusedMatMul": fused_matmul,
+}
+"""The standard form of each fused operator."""
 
 
-def _plus(x: New, bias: NewInput) -> New:
-    return x if bias is None else New("Add", [x, bias])
-
-
-# ---------------------------------------------------------------------- activations
-
-
-def _gelu(x: NewInput, like: Value | None) -> New:
-    erf = New("Erf", [New("Mul", [x, _number(like, math.sqrt(0.5))])])
-    half = New("Mul", [x, _number(like, 0.5)])
-    return New("Mul", [half, New("Add", [erf, _number(like, 1)])])
-
-
-@rule("StandardGelu", _call("Gelu"))
-def gelu(m: Match) -> Replacement:
-    "Gelu(x)  ->  0.5 * x * (1 + Erf(x / sqrt(2)))"
-    x = m.root.input(0)
-    return _gelu(x, x)
-
-
-@rule("StandardBiasGelu", _call("BiasGelu"))
-def bias_gelu(m: Match) -> Replacement:
-    "BiasGelu(x, b)  ->  Gelu(x + b) in standard operators"
-    x, bias = m.root.inputs
-    return _gelu(New("Add", [x, bias]), x)
-
-
-@rule("StandardFastGelu", _call("FastGelu"))
-def fast_gelu(m: Match) -> Replacement:
-    "FastGelu(x, b)  ->  0.5 * y * (1 + Tanh(sqrt(2 / pi) * (y + 0.044715 * y * y * y))) of y = x + b"
-    like, bias = m.root.input(0), m.root.input(1)
-    x: NewInput = like if bias is None else New("Add", [like, bias])
-    cube = New("Mul", [New("Mul", [New("Mul", [x, x]), x]), _number(like, 0.044715)])
-    inner = New("Mul", [New("Add", [x, cube]), _number(like, math.sqrt(2 / math.pi))])
-    factor = New("Add", [New("Tanh", [inner]), _number(like, 1)])
-    return New("Mul", [New("Mul", [x, _number(like, 0.5)]), factor])
-
-
-@rule("StandardQuickGelu", _call("QuickGelu"))
-def quick_gelu(m: Match) -> Replacement:
-    "QuickGelu(x)  ->  x * Sigmoid(alpha * x)"
-    x = m.root.input(0)
-    return New("Mul", [x, New("Sigmoid", [New("Mul", [x, _number(x, m.root.attr("alpha", 1.702))])])])
-
-
-def _activated(x: New, name: str, params: Sequence[float], like: Value | None, opset: int) -> New | None:
-    """The activation that a fused operator applies to a result; None for one without a standard form."""
-    if name == "Clip":
-        low, high = params
-        if opset >= BOUNDS_ARE_INPUTS:
-            return New("Clip", [x, _number(like, low), _number(like, high)])
-        return New("Clip", [x], {"min": low, "max": high})
-    if name == "HardSwish":
-        if opset >= HARD_SWISH:
-            return New("HardSwish", [x])
-        return New("Mul", [x, New("HardSigmoid", [x], {"alpha": 1 / 6, "beta": 0.5})])
-    names = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(name, ())
-    known = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid")
-    return New(name, [x], dict(zip(names, params, strict=False))) if name in known else None
-
-
-# ---------------------------------------------------------------------- products
-
-
-@rule("StandardFusedConv", _call("FusedConv"))
-def fused_conv(m: Match) -> Replacement:
-    "FusedConv(x, w, b, z)  ->  activation(Conv(x, w, b) + z)"
-    node: Node = m.root
-    attrs = {k: v for k, v in node.attrs.items() if k not in ACTIVATION_ATTRIBUTES}
-    made = _plus(New("Conv", node.inputs[:3], attrs, like=node), node.input(3))
-    if "activation" not in node.attrs:
-        return made
-    params = node.attr("activation_params", Floats(()))
-    return _activated(made, node.attr("activation", ""), params, node.input(0), m.graph.opset())
-
-
-@rule("StandardFusedGemm", _call("FusedGemm"))
-def fused_gemm(m: Match) -> Replacement:
-    "FusedGemm(a, b, c)  ->  activation(Gemm(a, b, c))"
-    node: Node = m.root
-    attrs = {k: v for k, v in node.attrs.items() if not k.startswith("activation")}
-    params = [node.attr(name, 0.0) for name in ("activation_alpha", "activation_beta") if name in node.attrs]
-    made = New("Gemm", node.inputs, attrs, like=node)
-    return _activated(made, node.attr("activation", ""), params, node.input(0), m.graph.opset())
-
-
-@rule("StandardFusedMatMul", _call("FusedMatMul"))
-def fused_matmul(m: Match) -> Replacement:
-    "FusedMatMul(a, b)  ->  alpha * MatMul(Transpose(a), Transpose(b))"
-    node: Node = m.root
-    operands: list[NewInput] = []
-    for value, side in zip(node.present_inputs, "AB", strict=True):
-        transposed, batch = (int(node.attr(f"{name}{side}", 0)) for name in ("trans", "transBatch"))
-        if not transposed and not batch:
-            operands.append(value)
-            continue
-        if value.rank is None or value.rank < 2:
-            return None
-        perm = operand_perm(value.rank, transposed, batch)
-        operands.append(New("Transpose", [value], {"perm": Ints(perm)}) if perm else value)
-    made = New("MatMul", operands, {}, like=node)
-    alpha = node.attr("alpha", 1.0)
-    return made if alpha == 1 else New("Mul", [made, _number(node.input(0), alpha)])
+def _rule_of(op: str, form: Callable[[Node], Replacement]) -> Rule:
+    return Rule(f"Standard{op}", _call(op), lambda m: form(m.root))
 
 
 # ---------------------------------------------------------------------- normalization
 
 
-def _mean(x: NewInput, axes: Sequence[int], opset: int) -> New:
-    if opset >= AXES_ARE_INPUTS:
-        return New("ReduceMean", [x, np.asarray(axes, np.int64)], {"keepdims": 1})
-    return New("ReduceMean", [x], {"axes": Ints(axes), "keepdims": 1})
-
-
 def _inverse_deviation(variance: New, node: Node) -> New:
-    epsilon = _number(node.input(0), attribute(node, "epsilon") or 0.0)
+    epsilon = number(node.input(0), attribute(node, "epsilon") or 0.0)
     return New("Reciprocal", [New("Sqrt", [New("Add", [variance, epsilon])])])
 
 
@@ -174,32 +74,32 @@ def _axes(node: Node) -> list[int] | None:
     return list(range(axis, 0))
 
 
-def _layer_norm(node: Node, x: NewInput, scale: NewInput, bias: NewInput, opset: int) -> tuple[New, NewInput, NewInput]:
+def _layer_norm(node: Node, x: NewInput, scale: NewInput, bias: NewInput) -> tuple[New, NewInput, NewInput]:
     """The result, the mean and the inverse standard deviation."""
     axes = _axes(node) or [-1]
-    if opset >= LAYER_NORMALIZATION:
+    if node.parent.opset() >= LAYER_NORMALIZATION:
         attrs: dict[str, Attribute] = {"axis": axes[0], "epsilon": attribute(node, "epsilon")}
         made = New("LayerNormalization", [x, scale, *([] if bias is None else [bias])], attrs, outputs=3)
         return made, Out(made, 1), Out(made, 2)
-    mean = _mean(x, axes, opset)
-    centered = New("Sub", [x, mean])
-    inverse = _inverse_deviation(_mean(New("Mul", [centered, centered]), axes, opset), node)
+    average = mean(x, axes, node.parent)
+    centered = New("Sub", [x, average])
+    inverse = _inverse_deviation(mean(New("Mul", [centered, centered]), axes, node.parent), node)
     normalized = New("Mul", [centered, inverse])
-    return _plus(New("Mul", [normalized, scale]), bias), mean, inverse
+    return plus(New("Mul", [normalized, scale]), bias), average, inverse
 
 
-def _rms_norm(node: Node, x: NewInput, scale: NewInput, opset: int) -> tuple[New, NewInput]:
-    inverse = _inverse_deviation(_mean(New("Mul", [x, x]), _axes(node) or [-1], opset), node)
+def _rms_norm(node: Node, x: NewInput, scale: NewInput) -> tuple[New, NewInput]:
+    inverse = _inverse_deviation(mean(New("Mul", [x, x]), _axes(node) or [-1], node.parent), node)
     return New("Mul", [New("Mul", [x, inverse]), scale]), inverse
 
 
 @rule("StandardLayerNormalization", _call("LayerNormalization", domain=""))
 def layer_normalization(m: Match) -> Replacement:
     "LayerNormalization(x, scale, bias) of operator sets before 17  ->  its formula"
-    node: Node = m.root
+    node = m.root
     if m.graph.opset() >= LAYER_NORMALIZATION or _axes(node) is None:
         return None
-    y, mean, inverse = _layer_norm(node, node.input(0), node.input(1), node.input(2), m.graph.opset())
+    y, mean, inverse = _layer_norm(node, node.input(0), node.input(1), node.input(2))
     return (y, mean, inverse)[: len(node.outputs)]
 
 
@@ -208,34 +108,34 @@ def layer_normalization(m: Match) -> Replacement:
 )
 def simplified_layer_normalization(m: Match) -> Replacement:
     "SimplifiedLayerNormalization(x, scale)  ->  x / Sqrt(ReduceMean(x * x) + epsilon) * scale"
-    node: Node = m.root
+    node = m.root
     if _axes(node) is None:
         return None
-    y, inverse = _rms_norm(node, node.input(0), node.input(1), m.graph.opset())
+    y, inverse = _rms_norm(node, node.input(0), node.input(1))
     return (y, inverse)[: len(node.outputs)]
 
 
 def _skipped(node: Node, bias: Value | None) -> New:
-    return _plus(New("Add", [node.input(0), node.input(1)]), bias)
+    return plus(New("Add", [node.input(0), node.input(1)]), bias)
 
 
 @rule("StandardSkipLayerNormalization", _call("SkipLayerNormalization"))
 def skip_layer_normalization(m: Match) -> Replacement:
     "SkipLayerNormalization(x, skip, gamma, beta, bias)  ->  LayerNormalization(x + skip + bias, gamma, beta)"
-    node: Node = m.root
+    node = m.root
     total = _skipped(node, node.input(4))
-    y, mean, inverse = _layer_norm(node, total, node.input(2), node.input(3), m.graph.opset())
+    y, mean, inverse = _layer_norm(node, total, node.input(2), node.input(3))
     return (y, mean, inverse, total)[: len(node.outputs)]
 
 
 @rule("StandardSkipSimplifiedLayerNormalization", _call("SkipSimplifiedLayerNormalization"))
 def skip_simplified_layer_normalization(m: Match) -> Replacement:
     "SkipSimplifiedLayerNormalization(x, skip, gamma, bias)  ->  the same of x + skip + bias in standard operators"
-    node: Node = m.root
+    node = m.root
     if node.output(1) is not None:
         return None
     total = _skipped(node, node.input(3))
-    y, inverse = _rms_norm(node, total, node.input(2), m.graph.opset())
+    y, inverse = _rms_norm(node, total, node.input(2))
     return (y, None, inverse, total)[: len(node.outputs)]
 
 
@@ -251,7 +151,7 @@ def _one(value: Value | None) -> NewInput:
 def _real(node: Node, slot: int) -> New | None:
     """DequantizeLinear of three consecutive inputs: integers, scale and zero point. None if they need a newer operator set."""
     x, scale, zero = (node.input(i) for i in (slot, slot + 1, slot + 2))
-    if not is_single(scale) and (node.graph is None or node.graph.opset() < AXIS_OF_SCALES):
+    if not is_single(scale) and node.parent.opset() < AXIS_OF_SCALES:
         return None
     return New("DequantizeLinear", [x, _one(scale), _one(zero)][: 2 if zero is None else 3])
 
@@ -275,51 +175,45 @@ def _quantized_result(
     return None if None in reals else _quantized(New(op, [*before, *reals], attrs), node, result)
 
 
-@rule("StandardQLinear", *(_call(op) for op in ("QLinearAdd", "QLinearMul")))
-def qlinear_binary(m: Match) -> Replacement:
-    "QLinearAdd(a, b)  ->  QuantizeLinear(DequantizeLinear(a) + DequantizeLinear(b)), and QLinearMul likewise"
-    node: Node = m.root
-    return _quantized_result(node, node.op.removeprefix("QLinear"), (0, 3), 6)
+_WITH_QLINEAR = ("Add", "AveragePool", "GlobalAveragePool", "LeakyRelu", "Mul", "Sigmoid", "Softmax")
 
 
-_UNARY = ("QLinearSigmoid", "QLinearLeakyRelu", "QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearSoftmax")
-
-
-@rule("StandardQLinear", *(_call(op) for op in _UNARY))
-def qlinear_unary(m: Match) -> Replacement:
-    "QLinearOp(x)  ->  QuantizeLinear(Op(DequantizeLinear(x)))"
-    node: Node = m.root
+@rule("StandardQLinear", *(_call(f"QLinear{op}") for op in _WITH_QLINEAR))
+def qlinear(m: Match) -> Replacement:
+    "QLinearOp(x, ...)  ->  QuantizeLinear(Op(DequantizeLinear(x), ...))"
+    node = m.root
+    result = len(node.inputs) // 3 * 3  # behind the operands, of which each has a scale and a zero point
     same_softmax = (node.attr("opset", AXIS_OF_SCALES) < AXIS_OF_SCALES) == (m.graph.opset() < AXIS_OF_SCALES)
-    if node.attr("channels_last", 0) or not (same_softmax or node.op != "QLinearSoftmax"):
+    if node.attr("channels_last", 0) or (node.op == "QLinearSoftmax" and not same_softmax):
         return None
     attrs = {k: v for k, v in node.attrs.items() if k not in ("channels_last", "opset")}
-    return _quantized_result(node, node.op.removeprefix("QLinear"), (0,), 3, attrs)
+    return _quantized_result(node, node.op.removeprefix("QLinear"), range(0, result, 3), result, attrs)
 
 
 @rule("StandardQLinear", _call("QLinearConcat"))
 def qlinear_concat(m: Match) -> Replacement:
     "QLinearConcat(x, y, ...)  ->  QuantizeLinear(Concat(DequantizeLinear(x), DequantizeLinear(y), ...))"
-    node: Node = m.root
+    node = m.root
     return _quantized_result(node, "Concat", range(2, len(node.inputs), 3), 0, {"axis": node.attr("axis", 0)})
 
 
 @rule("StandardQLinear", _call("QLinearWhere"))
 def qlinear_where(m: Match) -> Replacement:
     "QLinearWhere(condition, x, y)  ->  QuantizeLinear(Where(condition, DequantizeLinear(x), DequantizeLinear(y)))"
-    node: Node = m.root
+    node = m.root
     return _quantized_result(node, "Where", (1, 4), 7, before=[node.input(0)])
 
 
 @rule("StandardQGemm", _call("QGemm"))
 def qgemm(m: Match) -> Replacement:
     "QGemm(a, b, c)  ->  Gemm(DequantizeLinear(a), DequantizeLinear(b), c in units of the sum), quantized where wanted"
-    node: Node = m.root
+    node = m.root
     a, b, c = _real(node, 0), _real(node, 3), node.input(6)
     if a is None or b is None:
         return None
     if not is_single(node.input(4)):
         b.attrs["axis"] = 0 if node.attr("transB", 0) else 1
-    alpha = _number(node.input(1), node.attr("alpha", 1.0))
+    alpha = number(node.input(1), node.attr("alpha", 1.0))
     unit = New("Mul", [New("Mul", [_one(node.input(1)), _one(node.input(4))]), alpha])
     bias = [] if c is None else [New("Mul", [New("Cast", [c], {"to": 1}), unit])]
     attrs = {k: v for k, v in node.attrs.items() if k in ("alpha", "transA", "transB")}
@@ -330,13 +224,13 @@ def qgemm(m: Match) -> Replacement:
 def _scaled_product(a: NewInput, b: Value | None, zeros: Sequence[NewInput], scale: New, bias: Value | None) -> New:
     """The product of integers as reals, with a bias if there is one."""
     product = New("Cast", [New("MatMulInteger", [a, b, *zeros])], {"to": 1})
-    return _plus(New("Mul", [product, scale]), bias)
+    return plus(New("Mul", [product, scale]), bias)
 
 
 @rule("StandardMatMulIntegerToFloat", _call("MatMulIntegerToFloat"))
 def matmul_integer_to_float(m: Match) -> Replacement:
     "MatMulIntegerToFloat(a, b, s, t, bias)  ->  Cast(MatMulInteger(a, b)) * (s * t) + bias"
-    node: Node = m.root
+    node = m.root
     a, b, a_scale, b_scale, a_zero, b_zero, bias = (node.input(i) for i in range(7))
     zeros: list[NewInput] = [_one(a_zero), _one(b_zero)]
     return _scaled_product(a, b, zeros, New("Mul", [_one(a_scale), _one(b_scale)]), bias)
@@ -345,7 +239,7 @@ def matmul_integer_to_float(m: Match) -> Replacement:
 @rule("StandardDynamicQuantizeMatMul", _call("DynamicQuantizeMatMul"))
 def dynamic_quantize_matmul(m: Match) -> Replacement:
     "DynamicQuantizeMatMul(x, b)  ->  DynamicQuantizeLinear(x), then MatMulIntegerToFloat in standard operators"
-    node: Node = m.root
+    node = m.root
     x, b, b_scale, b_zero, bias = (node.input(i) for i in range(5))
     quantized = New("DynamicQuantizeLinear", [x], outputs=3)
     zeros: list[NewInput] = [Out(quantized, 2), _one(b_zero)]
@@ -355,7 +249,7 @@ def dynamic_quantize_matmul(m: Match) -> Replacement:
 @rule("StandardQuantizeLinear", *(_call(op) for op in ("QuantizeLinear", "DequantizeLinear")))
 def quantize_linear(m: Match) -> Replacement:
     "com.microsoft:QuantizeLinear  ->  QuantizeLinear, where the operator set knows its types; DequantizeLinear likewise"
-    node: Node = m.root
+    node = m.root
     integers = node.out if node.op == "QuantizeLinear" else node.input(0)
     opset, scale = m.graph.opset(), node.input(1)
     dtype = None if integers is None else integers.dtype
@@ -371,19 +265,12 @@ def quantize_linear(m: Match) -> Replacement:
 STANDARD = Pass(
     "standard operators",
     (
-        *gelu,
-        *bias_gelu,
-        *fast_gelu,
-        *quick_gelu,
-        *fused_conv,
-        *fused_gemm,
-        *fused_matmul,
+        *starmap(_rule_of, _FUSED.items()),
         *layer_normalization,
         *simplified_layer_normalization,
         *skip_layer_normalization,
         *skip_simplified_layer_normalization,
-        *qlinear_binary,
-        *qlinear_unary,
+        *qlinear,
         *qlinear_concat,
         *qlinear_where,
         *qgemm,

@@ -104,14 +104,14 @@ def _first_standard(op: str, opset: int, inputs: KernelTypes, outputs: KernelTyp
 
 
 def _first_use(use: KernelUse | None, cast: bool) -> int | None:
-    firsts = [first_release(u) for u in ((use, _widened(use)) if cast else (use,)) if u is not None]
+    if use is None:
+        return None
+    firsts = [first_release(u) for u in ((use, _widened(use)) if cast else (use,))]
     return min((first for first in firsts if first is not None), default=None)
 
 
-def _widened(use: KernelUse | None) -> KernelUse | None:
+def _widened(use: KernelUse) -> KernelUse:
     """The same use with float32 instead of float16."""
-    if use is None:
-        return None
     inputs, outputs = (tuple([t and WIDER.get(t, t) for t in types]) for types in (use.inputs, use.outputs))
     return use._replace(inputs=inputs, outputs=outputs)
 

@@ -36,25 +36,18 @@ class Links:
 
     def _link(self, node: Node, before: Node | None) -> None:
         """Insert a node before the node `before`, or at the end if it is None."""
-        self._count += 1
+        assert before is None or before.graph is self
+        prev = self._tail if before is None else before.prev
+        node.prev, node.next = prev, before
+        if prev is None:
+            self._head = node
+        else:
+            prev.next = node
         if before is None:
-            self._append(node)
-            return
-        assert before.graph is self
-        node.prev, node.next = before.prev, before
-        if before.prev is None:
-            self._head = node
+            self._tail = node
         else:
-            before.prev.next = node
-        before.prev = node
-
-    def _append(self, node: Node) -> None:
-        node.prev, node.next = self._tail, None
-        if self._tail is None:
-            self._head = node
-        else:
-            self._tail.next = node
-        self._tail = node
+            before.prev = node
+        self._count += 1
 
     def _unlink(self, node: Node) -> None:
         if node.prev is None:
@@ -70,5 +63,6 @@ class Links:
     def _relink(self, order: Iterable[Node]) -> None:
         """Put the nodes into the order of `order`, which has the same nodes."""
         self._head = self._tail = None
+        self._count = 0
         for node in order:
-            self._append(node)
+            Links._link(self, node, None)

@@ -40,6 +40,14 @@ class Resizing(NamedTuple, Generic[E]):
             return self.scales[axis] == 1
         return self.sizes is not None and self.stretches and self.sizes[axis] == length
 
+    def factor(self, axis: int, before: Dim, after: Dim) -> float | None:
+        """The scale of an axis with this length before and after; None if it is unknown."""
+        if self.scales is not None:
+            return self.scales.get(axis, 1)
+        if before is not None and before == after:
+            return 1
+        return after / before if isinstance(before, int) and isinstance(after, int) and before else None
+
     def shape(self, before: Shape) -> Shape | None:
         """The shape of the result; None if the node states neither scales nor sizes that are reached."""
         made: dict[int, Dim]
@@ -73,9 +81,14 @@ def resizing(node: Node, look: Callable[[Value | None], Sequence[E] | None]) -> 
         antialias=bool(node.attr("antialias", 0)),
         stretches=node.attr("keep_aspect_ratio_policy", "stretch") == "stretch",
         axes=axes,
-        scales=dict(zip(axes, scales)) if axes and len(scales) == len(axes) else None,
-        sizes=dict(zip(axes, sizes)) if axes and len(sizes) == len(axes) else None,
+        scales=_by_axis(axes, scales),
+        sizes=_by_axis(axes, sizes),
     )
+
+
+def _by_axis(axes: Sequence[int], numbers: Sequence[E]) -> dict[int, E] | None:
+    """The numbers by axis; None if there are none, or not one for each axis."""
+    return dict(zip(axes, numbers)) if axes and len(numbers) == len(axes) else None
 
 
 def _scaled(dim: Dim, scale: float) -> Dim:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Value
+from ortconv.ir.graph import Attribute, Floats, Ints, Node, Strings, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.protobuf import fields
 
@@ -21,6 +21,8 @@ INPUT, OUTPUT = 0, 1
 
 _FIELDS = {"FLOAT": 2, "INT": 3, "STRING": 4, "FLOATS": 7, "INTS": 8, "STRINGS": 9}
 """The fields of AttributeProto by the type of its value."""
+
+_LISTS: dict[str, type[Ints | Floats | Strings]] = {"INTS": Ints, "FLOATS": Floats, "STRINGS": Strings}
 
 
 class Formal(NamedTuple):
@@ -167,13 +169,10 @@ def default_attributes(node: Node) -> dict[str, Attribute]:
 
 @cache
 def _onnx_schema(domain: str, op: str, opset: int) -> Schema | None:
-    from ortconv.onnxlib import SchemaError, get_schema
+    from ortconv.onnxlib import get_schema
 
-    try:
-        found = get_schema(op, max(opset, 1), domain)
-    except SchemaError:
-        return None
-    if found.deprecated:
+    found = get_schema(op, max(opset, 1), domain)
+    if found is None or found.deprecated:
         return None
     return Schema(
         domain,
@@ -212,20 +211,12 @@ def _default(kind: str, encoded: bytes) -> Attribute:
 def _element(value: int | memoryview, kind: str) -> Any:
     if isinstance(value, int):
         return value - (value >> 63 << 64)
-    return struct.unpack("<f", value)[0] if kind.startswith("FLOAT") else bytes(value)
+    return struct.unpack("<f", value)[0] if kind.startswith("FLOAT") else bytes(value).decode()
 
 
 def _attribute(value: Any, kind: str) -> Attribute:
-    if kind == "STRING":
-        return value.decode() if isinstance(value, bytes) else str(value)
-    if kind == "INTS":
-        return Ints(value)
-    if kind == "FLOATS":
-        return Floats(value)
-    if kind == "STRINGS":
-        return Strings(v.decode() if isinstance(v, bytes) else v for v in value)
-    assert isinstance(value, (int, float, Graph))
-    return value
+    made: Attribute = _LISTS[kind](value) if kind in _LISTS else value
+    return made
 
 
 @cache

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Ints, Node
-from ortconv.ir.symbols import is_anonymous, plus
+from ortconv.ir.symbols import broadcast_shapes, is_anonymous, plus
 from ortconv.ir.types import Dim, Shape
 
 

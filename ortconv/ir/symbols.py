@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from ortconv.choices import natural
-from ortconv.ir.broadcast import is_minimum
 from ortconv.ir.types import Dim, Shape
 
 ANONYMOUS = re.compile(r"\?|unk__\d+$|\w+_\d+_o\d+__d\d+$")
@@ -36,6 +35,13 @@ def is_stated(dim: Dim) -> bool:
 def as_dim(element: object) -> Dim:
     """The dimension that an element of a shape states; None for another object, and for a negative number."""
     return element if isinstance(element, str) or (isinstance(element, int) and element >= 0) else None
+
+
+def more_exact(a: Dim, b: Dim) -> Dim:
+    """The more exact one of two equal dimensions: a number, or else a symbol. Of two alike, it is the first."""
+    if isinstance(a, int) or b is None:
+        return a
+    return b if isinstance(b, int) or a is None else a
 
 
 def is_vague(shape: Shape | None) -> bool:
@@ -143,3 +149,37 @@ def at_most(limit: Dim, dim: Dim) -> Dim:
 def stretches_to(dim: object, whole: object) -> bool:
     """True if a dimension that broadcasts to another one equals it. This includes min(whole, number) for a number above 1."""
     return dim == whole or (is_minimum(dim, whole) and not str(dim).startswith("min(1,"))
+
+
+# ---------------------------------------------------------------------- broadcasting
+
+
+def broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
+    """The shape to which these shapes broadcast; None if it is unknown. A dimension that is uncertain is None."""
+    known = [s for s in shapes if s is not None]
+    if len(known) < len(shapes) or not known:
+        return None
+    rank = max(map(len, known))
+    padded = [(1,) * (rank - len(s)) + s for s in known]
+    return tuple(broadcast_dims(dims) for dims in zip(*padded))
+
+
+def broadcast_dims(dims: Iterable[Dim]) -> Dim:
+    """The dimension to which these dimensions broadcast; None if it is uncertain, or if there is none.
+
+    All dimensions other than 1 must be equal, so a number determines the result. Next to a dimension n, min(n, number)
+    is n or 1.
+    """
+    others = [d for d in dims if d != 1]
+    if not others:
+        return 1
+    for d in others:
+        if d is not None and all(d == e or is_minimum(e, d) for e in others):
+            return d
+    numbers = {d for d in others if isinstance(d, int)}
+    return numbers.pop() if len(numbers) == 1 else None
+
+
+def is_minimum(dim: object, whole: object) -> bool:
+    """True for the minimum of a dimension and a number."""
+    return isinstance(dim, str) and dim.startswith("min(") and dim.endswith(f",{whole})")

@@ -154,15 +154,20 @@ class SparseTensor:
         """Bytes of the elements that are stored, and of their indices."""
         return self.values.nbytes + self.indices.nbytes
 
+    def positions(self) -> Array:
+        """The positions of the values in row-major order."""
+        index: Array = self.indices.numpy().astype(np.int64)
+        if index.ndim == 1:
+            return index
+        strides = np.cumprod((1, *self.shape[:0:-1]), dtype=np.int64)[::-1]
+        return index @ strides if index.size else index.reshape(-1)
+
     def dense(self) -> Tensor:
         """The same constant as a dense tensor."""
         out = np.zeros(math.prod(self.shape), dtype=self.values.dtype.numpy)
         if self.values.dtype is DType.STRING:
             out[:] = ""
-        index = self.indices.numpy().astype(np.int64)
-        if index.ndim == 2:
-            index = np.ravel_multi_index(tuple(index.T), self.shape) if len(index) else index.reshape(-1)
-        out[index] = self.values.numpy()
+        out[self.positions()] = self.values.numpy()
         return Tensor.of(out.reshape(self.shape), self.values.dtype)
 
     def __repr__(self) -> str:
@@ -193,6 +198,12 @@ def _unpack(data: memoryview, dtype: DType, size: int) -> Array:
     if dtype in (DType.UINT4, DType.UINT2):
         return codes.astype(dtype.numpy)
     return codes.view(dtype.numpy)
+
+
+def two_per_byte(codes: Array) -> Array:
+    """Numbers of 4 bits along the last axis, two per byte, the first one in the low bits. An odd one at the end stands alone."""
+    even = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, codes.shape[-1] % 2)])
+    return np.ascontiguousarray(even[..., 0::2] | (even[..., 1::2] << 4))
 
 
 def dense(const: Tensor | SparseTensor) -> Array:

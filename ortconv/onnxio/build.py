@@ -13,6 +13,7 @@ from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Ints, Node, Strin
 from ortconv.ir.graph_reader import GraphReader
 from ortconv.ir.model import Model
 from ortconv.ir.schema import plain_domain
+from ortconv.ir.symbols import more_exact
 from ortconv.ir.tensor import Array, SparseTensor, Tensor
 from ortconv.ir.types import DType, MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, ValueType
 from ortconv.onnxio.messages import domain_of, label
@@ -35,13 +36,11 @@ class PackedNodes:
         return map(NodeProto.FromString, self._nodes)
 
 
-def begin(proto: ModelProto, resolve: Resolve, symbol: Symbol = str) -> tuple[Model, GraphBuilder]:
+def begin(proto: ModelProto, resolve: Resolve, symbol: Symbol) -> tuple[Model, GraphBuilder]:
     """Build the model that a message describes, without its nodes. The builder adds them, and needs the message no more.
 
     Functions must be inlined already. Raises GraphError for an invalid graph.
     """
-    if not proto.HasField("graph"):
-        raise GraphError("the model has no graph")
     check_text(proto.producer_name, proto.producer_version, proto.domain, proto.doc_string)
     for entry in proto.metadata_props:
         check_text(entry.key, entry.value)
@@ -73,12 +72,12 @@ class GraphBuilder(GraphReader):
         resolve: Resolve,
         *,
         overridable: bool,
-        read_type: TypeReader | None = None,
+        read_type: TypeReader,
     ) -> None:
         super().__init__(graph, outer)
         self.resolve = resolve
         self.overridable = overridable
-        self.read_type = read_type or TypeReader()
+        self.read_type = read_type
         self.types: dict[str, ValueType] = {}
         """Declared types of the values that are still to be made, by name."""
         self.returned: list[str] = []
@@ -384,12 +383,4 @@ def merge(a: ValueType | None, b: ValueType | None) -> ValueType | None:
         return a or b
     if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
         return a if a.shape is not None else b
-    return TensorType(a.dtype, tuple(_merge_dims(zip(a.shape, b.shape, strict=True))))
-
-
-def _merge_dims(pairs: Iterable[tuple[int | str | None, int | str | None]]) -> Iterable[int | str | None]:
-    for a, b in pairs:
-        if isinstance(a, int) or b is None:
-            yield a
-        else:
-            yield b if isinstance(b, int) or a is None else a
+    return TensorType(a.dtype, tuple(map(more_exact, a.shape, b.shape)))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from ortconv.errors import FormatError, GraphError, UnsupportedError
 from ortconv.ir.schema import plain_domain
-from ortconv.ir.types import DType
 from ortconv.onnxio.build import check_text
-from ortconv.onnxio.messages import graphs, made_by_constants, subgraphs
+from ortconv.onnxio.messages import graphs, subgraphs
 from ortconv.onnxio.shield import MARK
 from ortconv.onnxlib import InferenceError, infer_shapes, newest_opsets
 from ortconv.onnxproto import IR_VERSION, GraphProto, ModelProto, NodeProto, OperatorSetIdProto
@@ -89,40 +88,23 @@ def _check_opset(domain: str, version: int, oldest: int) -> None:
 
 
 def check_rules(message: bytes) -> None:
-    """Raise GraphError for a node that onnxruntime refuses in type and shape inference, or whose output has a wrong declared type.
+    """Raise GraphError for a node that onnxruntime refuses in type and shape inference.
 
-    Declared shapes are ignored: onnxruntime only warns if they are wrong. Values of shape computations are ignored, too. A node is
-    not refused if the type of one of its inputs is unknown: it may follow a custom operator.
+    Declared types are ignored, and so are values of shape computations. A node is not refused if the type of one of its inputs is
+    unknown: it may follow a custom operator.
     """
     proto = ModelProto.FromString(message)
-    declared = {v.name: v.type.tensor_type.elem_type for v in (*proto.graph.value_info, *proto.graph.output)}
     nodes = _undeclare(proto.graph)
     del proto.graph.output[:]
     bare = proto.SerializeToString()
-    inferred = ModelProto.FromString(infer_shapes(bare, data_prop=False))
     try:
         infer_shapes(bare, data_prop=False, strict=True)
     except InferenceError as error:
-        typed = _typed(inferred.graph)
+        typed = _typed(ModelProto.FromString(infer_shapes(bare, data_prop=False)).graph)
         for op, name, why in _located(str(error)):
             node = nodes.get((op, name))
             if node is not None and all(i in typed for i in node.input if i):
                 raise broken_rule(op, name, why) from error
-    _check_declared(proto.graph, inferred.graph, declared)
-
-
-def _check_declared(graph: GraphProto, inferred: GraphProto, declared: Mapping[str, int]) -> None:
-    """Raise GraphError if a node makes another element type than the declared one."""
-    constants = made_by_constants(graph.node)  # initializers in onnxruntime, which does not read their declared types
-    makers = {name: node for node in graph.node for name in node.output if name not in constants}
-    for value in inferred.value_info:
-        made, stated = value.type.tensor_type.elem_type, declared.get(value.name)
-        if value.name in makers and made and stated and made != stated:
-            raise GraphError(
-                f"'{value.name}' is declared {_element(stated)}, but the operator makes {_element(made)}",
-                node=_label(makers[value.name].op_type, makers[value.name].name),
-                hint="declare the type that the operator makes, or insert a Cast",
-            )
 
 
 _OF_ELEMENTS = ("ConcatFromSequence", "SequenceAt", "SequenceMap")
@@ -179,21 +161,13 @@ def _located(text: str) -> Iterator[tuple[str, str, str]]:
 def broken_rule(op: str, name: str, why: str) -> GraphError:
     """The error for a node that breaks a rule of its operator. `why` is the reason from onnx's inference."""
     why = re.sub(r"^\[\w+\] ", "", why.removesuffix(f" in node {op} ({name})."))
-    return GraphError(f"breaks a rule of the operator: {why}", node=_label(op, name), hint=_RULES)
+    return GraphError(f"breaks a rule of the operator: {why}", node=f"{op} '{name or '?'}'", hint=_RULES)
 
 
 def inference_error(text: str) -> GraphError:
     """The error for a message with which onnx's inference failed."""
     located = next(_located(text), None)
     return GraphError(f"shape inference: {text}") if located is None else broken_rule(*located)
-
-
-def _label(op: str, name: str) -> str:
-    return f"{op} '{name or '?'}'"
-
-
-def _element(number: int) -> str:
-    return DType(number).name.lower() if number in DType._value2member_map_ else str(number)
 
 
 _RULES = "onnxruntime refuses the model as well: mend it where it is exported"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Node
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.shape_rules import joined, multiplied, window_shape
-from ortconv.ir.symbols import times
+from ortconv.ir.symbols import broadcast_shapes, times
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.onnxio.attention_types import ATTENTION_TYPES
 from ortconv.onnxio.standard_types import STANDARD_TYPES
@@ -17,47 +16,34 @@ from ortconv.onnxio.type_rules import TypeRule, dtype_of, like, shape_of, shaped
 
 
 def broadcast(slots: Sequence[int], dtype_slot: int) -> TypeRule:
-    def rule(node: Node) -> list[ValueType | None]:
-        return [tensor(dtype_of(node, dtype_slot), broadcast_shapes([shape_of(node, s) for s in slots]))]
-
-    return rule
-
-
-def _matmul(a: Shape | None, b: Shape | None, *, trans_a: bool = False, trans_b: bool = False) -> Shape | None:
-    return multiplied(a and _transposed(a, trans_a), b and _transposed(b, trans_b))
-
-
-def _transposed(shape: Shape, transposes: bool) -> Shape:
-    return (*shape[:-2], shape[-1], shape[-2]) if transposes and len(shape) > 1 else shape
+    return shaped(lambda node: broadcast_shapes([shape_of(node, s) for s in slots]), dtype_slot)
 
 
 def _fused_matmul(node: Node) -> Shape | None:
-    a, b = shape_of(node, 0), shape_of(node, 1)
-    if node.attr("transBatchA", 0) and a is not None:
-        a = (*a[1:-1], a[0], a[-1])
-    if node.attr("transBatchB", 0) and b is not None:
-        b = (*b[1:-1], b[0], b[-1])
-    return _matmul(a, b, trans_a=bool(node.attr("transA", 0)), trans_b=bool(node.attr("transB", 0)))
+    return multiplied(*(_operand(shape_of(node, slot), node, side) for slot, side in enumerate("AB")))
+
+
+def _operand(shape: Shape | None, node: Node, side: str) -> Shape | None:
+    """The shape of an operand of FusedMatMul after its transposition."""
+    if shape and node.attr(f"transBatch{side}", 0):
+        shape = (*shape[1:-1], shape[0], shape[-1])
+    if shape and len(shape) > 1 and node.attr(f"trans{side}", 0):
+        shape = (*shape[:-2], shape[-1], shape[-2])
+    return shape
 
 
 def _gemm(dtype_slot: int, b_slot: int = 1) -> TypeRule:
-    def rule(node: Node) -> list[ValueType | None]:
+    def shape(node: Node) -> Shape | None:
         a, b = shape_of(node, 0), shape_of(node, b_slot)
-        dtype = dtype_of(node, dtype_slot) or DType.FLOAT
         if a is None or b is None or len(a) != 2 or len(b) != 2:
-            return [tensor(dtype, None)]
-        return [tensor(dtype, (a[1 if node.attr("transA", 0) else 0], b[0 if node.attr("transB", 0) else 1]))]
+            return None
+        return a[1 if node.attr("transA", 0) else 0], b[0 if node.attr("transB", 0) else 1]
 
-    return rule
+    return shaped(shape, dtype_slot, DType.FLOAT)
 
 
-def _matmul_as(dtype: DType | None = None, *, dtype_slot: int = 0) -> TypeRule:
-    """Rule for a product of this type, by default that of an input."""
-
-    def rule(node: Node) -> list[ValueType | None]:
-        return [tensor(dtype or dtype_of(node, dtype_slot), _matmul(shape_of(node, 0), shape_of(node, 1)))]
-
-    return rule
+def _product(node: Node) -> Shape | None:
+    return multiplied(shape_of(node, 0), shape_of(node, 1))
 
 
 def _nbits_matmul(node: Node) -> Shape | None:
@@ -67,17 +53,15 @@ def _nbits_matmul(node: Node) -> Shape | None:
 
 
 def _conv(weight_slot: int, dtype_slot: int) -> TypeRule:
-    def rule(node: Node) -> list[ValueType | None]:
+    def shape(node: Node) -> Shape | None:
         x, w = shape_of(node, 0), shape_of(node, weight_slot)
-        dtype = dtype_of(node, dtype_slot)
         if x is None or w is None or len(x) != len(w):
-            return [tensor(dtype, None)]
+            return None
         last = bool(node.attr("channels_last", 0)) or node.op.startswith("Nhwc")
-        spatial = x[1:-1] if last else x[2:]
-        out = window_shape(node, spatial, w[2:])
-        return [tensor(dtype, (x[0], *out, w[0]) if last else (x[0], w[0], *out))]
+        out = window_shape(node, x[1:-1] if last else x[2:], w[2:])
+        return (x[0], *out, w[0]) if last else (x[0], w[0], *out)
 
-    return rule
+    return shaped(shape, dtype_slot)
 
 
 def _pool(node: Node) -> list[ValueType | None]:
@@ -124,14 +108,14 @@ def _embed_layer_norm(dtype_slot: int) -> TypeRule:
     return rule
 
 
-def _gather_block_quantized(node: Node) -> list[ValueType | None]:
+def _gather_block_quantized(node: Node) -> Shape | None:
     data, indices = shape_of(node, 0), shape_of(node, 1)
     if data is None or indices is None:
-        return [None]
+        return None
     axis = node.attr("gather_axis", 0) % max(1, len(data))
     packed = dtype_of(node, 0) is DType.UINT8 and node.attr("bits", 4) == 4
     data = (*data[:-1], times(data[-1], 2)) if packed else data
-    return [tensor(dtype_of(node, 2), (*data[:axis], *indices, *data[axis + 1 :]))]
+    return (*data[:axis], *indices, *data[axis + 1 :])
 
 
 def _lstm(node: Node) -> list[ValueType | None]:
@@ -178,15 +162,6 @@ def _expand_dims(node: Node) -> Shape | None:
     return (*x[:at], 1, *x[at:])
 
 
-def _ranks(*ranks: int) -> TypeRule:
-    """Rule for outputs with the first input's element type and these ranks."""
-
-    def rule(node: Node) -> list[ValueType | None]:
-        return [tensor(dtype_of(node, 0), (None,) * rank) for rank in ranks]
-
-    return rule
-
-
 def _same_rank(node: Node) -> Shape | None:
     x = shape_of(node, 0)
     return None if x is None else (None,) * len(x)
@@ -222,8 +197,8 @@ _MICROSOFT_TYPES: dict[str, TypeRule] = {
     "FusedGemm": _gemm(0),
     "QGemm": _gemm(8, 3),
     **dict.fromkeys(("FusedMatMul", "TransposeMatMul"), shaped(_fused_matmul)),
-    "MatMulIntegerToFloat": _matmul_as(dtype_slot=2),
-    "DynamicQuantizeMatMul": _matmul_as(DType.FLOAT),
+    "MatMulIntegerToFloat": shaped(_product, 2),
+    "DynamicQuantizeMatMul": shaped(_product, default=DType.FLOAT),
     **dict.fromkeys(("MatMulNBits", "MatMulBnb4"), shaped(_nbits_matmul)),
     "QuantizeLinear": like(0, 2, DType.UINT8),
     "DequantizeLinear": like(0, 1, DType.FLOAT),
@@ -235,16 +210,16 @@ _MICROSOFT_TYPES: dict[str, TypeRule] = {
     **dict.fromkeys(("BeamSearch", "WhisperBeamSearch"), _beam_search),
     "DynamicTimeWarping": lambda node: [TensorType(DType.INT32, (2, None))],
     "ExpandDims": shaped(_expand_dims),
-    "GatherBlockQuantized": _gather_block_quantized,
+    "GatherBlockQuantized": shaped(_gather_block_quantized, 2),
     "GatherND": STANDARD_TYPES["", "GatherND"],
     "GatherPacked": lambda node: [TensorType(DType(node.attr("output_dtype", int(DType.BFLOAT16))))],
     "GridSample": shaped(_grid_sample),
-    "MatMulInteger16": _matmul_as(DType.INT32),
+    "MatMulInteger16": lambda node: [TensorType(DType.INT32, _product(node))],
     "MaxpoolWithMask": _pool,
     "MurmurHash3": lambda n: [TensorType(DType.UINT32 if n.attr("positive", 1) else DType.INT32, shape_of(n, 0))],
     "NGramRepeatBlock": like(1),
     "Pad": shaped(_same_rank),
-    "Range": _ranks(1),
+    "Range": shaped(lambda node: (None,)),
     "Tokenizer": _tokenizer,
     "UnfoldTensor": shaped(_unfold),
     "Unique": _unique,

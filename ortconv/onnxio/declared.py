@@ -22,8 +22,8 @@ from ortconv.onnxio.messages import contents, domain_of, label, made_by_constant
 from ortconv.onnxio.misnamed import misnamed
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.scopes import INFERRED_BODIES
-from ortconv.onnxio.shield import HIDDEN, hide, hide_einsums
-from ortconv.onnxlib import SchemaError, get_schema
+from ortconv.onnxio.shield import hide, hide_einsums
+from ortconv.onnxlib import get_schema
 from ortconv.onnxproto import GraphProto, ModelProto, NodeProto, SparseTensorProto, TypeProto
 
 TypesByGraph = list[dict[str, ValueType]]
@@ -119,14 +119,11 @@ def _infer(model: Bare, warn: Callable[[str], None]) -> ModelProto:
 def _compare(
     typed: Sequence[GraphProto], declared: TypesByGraph, found: TypesByGraph, read: TypeReader
 ) -> tuple[TypesByGraph, list[str]]:
-    """As `_merge`, with all contradictions. Raises GraphError, with the node, for a wrong element type."""
+    """As `_merge`, with all contradictions."""
     graph = typed[0]
     symbols = {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
     wrong = list(_drop_wrong_ranks(typed, declared, read))
-    try:
-        merged, contradicted = _merge(declared, found, symbols)
-    except GraphError as error:
-        raise error.at(node=_producer(graph, error.message)) from error
+    merged, contradicted = _merge(graph, declared, found, symbols)
     wrong += contradicted
     if any(declared[1:]):
         wrong += _fed_otherwise(graph, iter(declared[1:]), {}, symbols)
@@ -249,8 +246,13 @@ def _state(graphs: Sequence[GraphProto], types: TypesByGraph) -> None:
             sub.value_info.add(name=name).type.CopyFrom(type_proto(type))
 
 
-def _merge(declared: TypesByGraph, inferred: TypesByGraph, symbols: set[str]) -> tuple[TypesByGraph, list[str]]:
-    """Return the declared types that add something to the inferred ones, merged with them, and descriptions of contradictions."""
+def _merge(
+    graph: GraphProto, declared: TypesByGraph, inferred: TypesByGraph, symbols: set[str]
+) -> tuple[TypesByGraph, list[str]]:
+    """Return the declared types that add something to the inferred ones, merged with them, and descriptions of contradictions.
+
+    Raises GraphError, with the node of this graph or its subgraphs, for a wrong element type.
+    """
     merged: TypesByGraph = []
     wrong: list[str] = []
     for stated, known in zip(declared, inferred, strict=True):
@@ -262,7 +264,7 @@ def _merge(declared: TypesByGraph, inferred: TypesByGraph, symbols: set[str]) ->
             if other is None:
                 own[name] = type
                 continue
-            _check_element(name, type, other)
+            _check_element(graph, name, type, other)
             both = _merge_types(type, other, symbols)
             if both is None:
                 wrong.append(f"'{name}' is declared as {type}, but is {other}")
@@ -348,7 +350,7 @@ def _without_axis(shape: Shape | None, axis: int | None) -> Shape | None:
     return (*shape[: axis % len(shape)], *shape[axis % len(shape) + 1 :])
 
 
-def _check_element(name: str, declared: ValueType, inferred: ValueType) -> None:
+def _check_element(graph: GraphProto, name: str, declared: ValueType, inferred: ValueType) -> None:
     if isinstance(declared, TensorType) and isinstance(inferred, TensorType):
         stated, made = declared.dtype.name.lower(), inferred.dtype.name.lower()
     else:
@@ -356,16 +358,9 @@ def _check_element(name: str, declared: ValueType, inferred: ValueType) -> None:
     if stated != made:
         raise GraphError(
             f"'{name}' is declared {stated}, but the operator makes {made}",
+            node=next((label(node) for node in walk(graph.node) if name in node.output), None),
             hint="declare the type that the operator makes, or insert a Cast",
         )
-
-
-def _producer(graph: GraphProto, message: str) -> str | None:
-    """The label of the node that produces the value named at the start of a message."""
-    for node in walk(graph.node):
-        if any(message.startswith(f"'{name}' ") for name in node.output):
-            return label(node)
-    return None
 
 
 def _merge_types(declared: ValueType, inferred: ValueType, symbols: set[str]) -> ValueType | None:
@@ -396,7 +391,7 @@ def _is_sure(known: Dim, symbols: set[str]) -> bool:
 
 
 def _without_unknown(proto: ModelProto) -> ModelProto:
-    """The model with inputs for the nodes that onnx does not know: next to such nodes, it misses contradictions."""
+    """The model with inputs for nodes that are hidden from onnx or unknown to it: next to these, it misses contradictions."""
     is_known = partial(_is_known, opsets={entry.domain: entry.version for entry in proto.opset_import})
     unknown = list(filterfalse(is_known, proto.graph.node))
     if not unknown:
@@ -418,11 +413,7 @@ def _is_known(node: NodeProto, opsets: Mapping[str, int]) -> bool:
 
 @cache
 def _has_schema(op: str, domain: str, version: int) -> bool:
-    try:
-        get_schema(op, version, domain)
-    except SchemaError:
-        return False
-    return (domain, op) not in HIDDEN
+    return get_schema(op, version, domain) is not None
 
 
 def _only_ranks(declared: TypesByGraph, inferred: TypesByGraph) -> TypesByGraph:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import plain_domain, schema
 from ortconv.onnxio.build import check_text
-from ortconv.onnxio.messages import domain_of, walk
+from ortconv.onnxio.messages import domain_of, value_names, walk
 from ortconv.onnxproto import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 KNOWN = {"": 28, "ai.onnx.ml": 5, MICROSOFT: 1, "com.microsoft.nchwc": 1}
@@ -86,14 +86,10 @@ def _end_training(dropouts: list[NodeProto]) -> None:
 
 def _move_shapes(nodes: list[NodeProto], graph: GraphProto) -> None:
     """Make the attribute `shape` of each Reshape its second input, an initializer of the main graph."""
-    used = {name for node in walk(graph.node) for name in (*node.input, *node.output)}
-    used |= {value.name for value in (*graph.input, *graph.initializer)}
+    names = value_names(graph)
     for node in nodes:
         shape = next(a.ints for a in node.attribute if a.name == "shape")
-        name = f"{node.output[0]}_shape"
-        while name in used:
-            name += "_"
-        used.add(name)
+        name = names.fresh(f"{node.output[0]}_shape")
         graph.initializer.add(name=name, data_type=TensorProto.INT64, dims=[len(shape)], int64_data=shape)
         node.input.append(name)
         del node.attribute[:]

@@ -170,7 +170,8 @@ MEMORY_FACTOR = 64
 
 INVENTED = re.compile(r"unk__\d+")
 
-_READ_TYPE = TypeReader(lambda name: None if INVENTED.fullmatch(name) else name)
+read_type = TypeReader(lambda name: None if INVENTED.fullmatch(name) else name)
+"""Reads types in which the symbols that `infer_model` invents are unknown dimensions."""
 
 
 def anonymous_symbols(source: bytes) -> Symbol:
@@ -302,7 +303,7 @@ def _infer_by_onnx(node: Node) -> list[ValueType | None]:
         inferred = ModelProto.FromString(infer_shapes(model.SerializeToString(), data_prop=False))
     except Exception:  # the C++ code may raise any class; the types are unknown then
         return [None] * len(node.outputs)
-    types = {info.name: _READ_TYPE(info.type) for info in inferred.graph.value_info}
+    types = {info.name: read_type(info.type) for info in inferred.graph.value_info}
     return [None if v is None else types.get(v.name) or declared_type(node, v.index) for v in node.outputs]
 
 

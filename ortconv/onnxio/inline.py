@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ortconv.errors import GraphError, UnsupportedError
+from ortconv.ir.names import Names
 from ortconv.ir.schema import plain_domain, schema
 from ortconv.onnxio.build import check_text
 from ortconv.onnxio.infer import first_line
-from ortconv.onnxio.messages import domain_of, graphs, subgraphs, walk
-from ortconv.onnxlib import SchemaError, get_schema
+from ortconv.onnxio.messages import domain_of, subgraphs, value_names, walk
+from ortconv.onnxlib import get_schema
 from ortconv.onnxproto import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
 MAX_NODES = 1_000_000
@@ -50,7 +51,7 @@ def inline_functions(proto: ModelProto, warn: Callable[[str], None]) -> None:
     if total > MAX_NODES:
         raise UnsupportedError(f"inlining the model's functions would give {total} nodes, the limit is {MAX_NODES}")
     foreign = {key for key, function in functions.items() if not _fits(key, function, opsets, warn)}
-    inliner = _Inliner(functions, foreign, _names(proto.graph))
+    inliner = _Inliner(functions, foreign, value_names(proto.graph))
     inliner.graph(proto.graph)
     del proto.functions[:]
     if inliner.left:
@@ -115,14 +116,9 @@ def _fits(key: FunctionKey, function: FunctionProto, opsets: Mapping[str, int], 
 
 def _valid(node: NodeProto, domain: str, version: int, target: int) -> bool:
     """True if a node written for one version of an operator set has valid attributes and inputs in another version."""
-    try:
-        before = get_schema(node.op_type, version, domain)
-    except SchemaError:
-        return True
-    try:
-        found = get_schema(node.op_type, target, domain)
-    except SchemaError:
-        return False
+    before, found = (get_schema(node.op_type, each, domain) for each in (version, target))
+    if before is None or found is None:
+        return before is None
     if found.since_version == before.since_version:
         return True
     given = {attribute.name for attribute in node.attribute}
@@ -180,15 +176,12 @@ def _convert(proto: ModelProto, inliner: _Inliner) -> None:
 
 
 class _Inliner:
-    """Copies bodies of functions to their calls. `taken` holds the names of existing values."""
+    """Copies bodies of functions to their calls. `names` holds those of existing values."""
 
-    def __init__(
-        self, functions: Mapping[FunctionKey, FunctionProto], foreign: set[FunctionKey], taken: set[str]
-    ) -> None:
+    def __init__(self, functions: Mapping[FunctionKey, FunctionProto], foreign: set[FunctionKey], names: Names) -> None:
         self.functions = functions
         self.foreign = foreign
-        self.taken = taken
-        self.tried: dict[str, int] = {}
+        self.names = names
         self.left: dict[FunctionKey, FunctionProto] = {}
         """The functions of `foreign` that are called; these calls are left for onnx."""
 
@@ -259,16 +252,7 @@ class _Inliner:
         for node in nodes:
             for name in node.output:
                 if name and name not in names:
-                    names[name] = self._fresh(name)
-
-    def _fresh(self, hint: str) -> str:
-        name, n = hint, self.tried.get(hint, 0)
-        while name in self.taken:
-            n += 1
-            name = f"{hint}_{n}"
-        self.tried[hint] = n
-        self.taken.add(name)
-        return name
+                    names[name] = self.names.fresh(name)
 
     def _rewrite(self, node: NodeProto, names: Mapping[str, str], attributes: Mapping[str, AttributeProto]) -> None:
         """Rename the values of a node and resolve references to the function's attributes, in its subgraphs too."""
@@ -287,9 +271,9 @@ class _Inliner:
         own = [*graph.input, *graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
         holders = (*own, *graph.output, *graph.value_info)
         check_text(*(holder.name for holder in holders))
-        made = (name for node in graph.node for name in node.output if name)
-        for name in dict.fromkeys((*(holder.name for holder in own), *made)):
-            names[name] = self._fresh(name)
+        made = (name for node in graph.node for name in node.output)
+        for name in dict.fromkeys(filter(None, (*(holder.name for holder in own), *made))):
+            names[name] = self.names.fresh(name)
         for holder in holders:
             holder.name = names.get(holder.name, holder.name)
         for node in graph.node:
@@ -351,16 +335,6 @@ def _sizes(functions: Mapping[FunctionKey, FunctionProto]) -> dict[FunctionKey, 
             stack.append((key, True))
             stack += [(called, False) for called in dict.fromkeys(calls[key]) if called in functions]
     return sizes
-
-
-def _names(graph: GraphProto) -> set[str]:
-    """Names of all values in a graph and its subgraphs."""
-    names: set[str] = set()
-    for part in graphs(graph):
-        names.update(value.name for value in (*part.input, *part.output, *part.initializer))
-        names.update(sparse.values.name for sparse in part.sparse_initializer)
-        names.update(name for node in part.node for name in node.output)
-    return names
 
 
 def _key(node: NodeProto) -> FunctionKey:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ortconv.errors import FormatError, GraphError, OrtconvError, UsageError
-from ortconv.files import drop_pages, mapped, opened
+from ortconv.files import drop_pages, map_file
 from ortconv.ir.model import OLDEST_OPSET, Model
 from ortconv.ir.signature import check_signatures
 from ortconv.onnxio import wire
@@ -46,7 +46,7 @@ def load(
     dimensions to numbers; UsageError is raised if no input has such a symbol.
     """
     try:
-        data = _mapped(path)
+        data = map_file(path)
         external = ExternalData(os.path.dirname(path))
         model = _load(data, external, fix_dims, oldest_opset, check)
         model.file_bytes = data.nbytes + external.nbytes
@@ -78,7 +78,7 @@ def from_bytes(
 def names_in(path: str | Path) -> tuple[set[str], set[str], set[str]]:
     """(symbolic dimensions of the inputs, operators, external files) of an .onnx file, without any checks."""
     try:
-        data = _mapped(path)
+        data = map_file(path)
         proto = _parse(data, _skeleton(data)[0])
     except OrtconvError as error:
         raise error.at(file=path) from error
@@ -111,13 +111,6 @@ def _nameless(graph: GraphProto) -> dict[str, Any]:
     return {
         name: d for name, d in dims if d.dim_value < 0 or (not d.HasField("dim_value") and d.dim_param in ("", "?"))
     }
-
-
-def _mapped(path: str | Path) -> memoryview:
-    with opened(path) as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            raise FormatError("the file is empty", hint="export or download it again")
-        return mapped(file.fileno())
 
 
 def _load(

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ortconv.ir.names import Names
 from ortconv.ir.schema import plain_domain
 
 if TYPE_CHECKING:
@@ -67,6 +68,16 @@ def _add_contents(graph: GraphProto, found: list[GraphProto], nodes: dict[str, l
             if attribute.type in _WITH_GRAPHS:
                 for sub in _held(attribute):
                     _add_contents(sub, found, nodes)
+
+
+def value_names(graph: GraphProto) -> Names:
+    """Names of all values in a graph and its subgraphs."""
+    names = Names()
+    for part in graphs(graph):
+        names.update(value.name for value in (*part.input, *part.output, *part.initializer))
+        names.update(sparse.values.name for sparse in part.sparse_initializer)
+        names.update(name for node in part.node for name in node.output)
+    return names
 
 
 def made_by_constants(nodes: Iterable[NodeProto]) -> set[str]:

@@ -171,9 +171,7 @@ def _expands_to_many_dimensions(found: Contents, expands: Sequence[NodeProto], o
 
 def _squeezes_of_all_axes(found: Contents, squeezes: Sequence[NodeProto]) -> set[str]:
     """The outputs of Squeezes with an empty list of axes. onnx keeps all axes, onnxruntime removes those of size 1."""
-    if not squeezes:
-        return set()
-    empty = _empty_vectors(found)
+    empty = _empty_vectors(found) if squeezes else set()
     return {node.output[0] for node in squeezes if _has_empty_axes(node, empty)}
 
 

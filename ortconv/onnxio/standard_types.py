@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import axes_of, ints
 from ortconv.ir.resize import resizing
 from ortconv.ir.slices import axis_slices
+from ortconv.ir.symbols import broadcast_dims
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, Shape, TensorType, ValueType
 from ortconv.onnxio.type_rules import TypeRule, dtype_of, einsum_labels, shape_of, shaped, tensor
@@ -129,10 +129,6 @@ def _rows(node: Node) -> Shape:
     return (None,) if x is None or len(x) != 2 else x[:1]
 
 
-def _tree_ensemble(node: Node) -> list[ValueType | None]:
-    return [tensor(dtype_of(node, 0), (*_rows(node), node.attr("n_targets", None)))]
-
-
 def _classifier(node: Node) -> list[ValueType | None]:
     """Labels and scores."""
     label = DType.STRING if node.attrs.get("classlabels_strings") else DType.INT64
@@ -146,7 +142,7 @@ _ML_TYPES: dict[str, TypeRule] = {
     "LabelEncoder": _label_encoder,
     "LinearClassifier": _classifier,
     "SVMClassifier": _classifier,
-    "TreeEnsemble": _tree_ensemble,
+    "TreeEnsemble": shaped(lambda node: (*_rows(node), node.attr("n_targets", None))),
     "TreeEnsembleClassifier": _classifier,
     "ZipMap": _zip_map,
 }

@@ -38,18 +38,11 @@ def einsum_labels(term: str, rank: int) -> list[str | int]:
     return [*before, *(range(len(before) + len(after) - rank, 0) if dots else ()), *after]
 
 
-def shaped(shape: Callable[[Node], Shape | None]) -> TypeRule:
-    """Rule: output 0 has this shape and the element type of input 0."""
-    return lambda node: [tensor(dtype_of(node, 0), shape(node))]
+def shaped(shape: Callable[[Node], Shape | None], dtype_slot: int = 0, default: DType | None = None) -> TypeRule:
+    """Rule: output 0 has this shape and the element type of an input, or the default if there is no such input."""
+    return lambda node: [tensor(dtype_of(node, dtype_slot) or default, shape(node))]
 
 
 def like(slot: int, dtype_slot: int | None = None, default: DType | None = None) -> TypeRule:
-    """Rule: output 0 has the shape of input `slot` and the element type of input `dtype_slot`, by default the same input.
-    Without such an input, the type is the default.
-    """
-
-    def rule(node: Node) -> list[ValueType | None]:
-        dtype = dtype_of(node, slot if dtype_slot is None else dtype_slot) or default
-        return [tensor(dtype, shape_of(node, slot))]
-
-    return rule
+    """The same rule, with the shape of an input. By default, this input also has the element type."""
+    return shaped(lambda node: shape_of(node, slot), slot if dtype_slot is None else dtype_slot, default)

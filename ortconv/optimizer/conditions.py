@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -40,6 +41,11 @@ def is_filled_with(value: Value, number: float) -> bool:
         return False
     array = const.numpy()
     return bool(array.flat[0] == number) and (const.size == 1 or bool(np.all(array == number)))
+
+
+def greatest(dtype: DType | None) -> float:
+    """The largest finite number of a float type that numpy has; infinity for other types."""
+    return float(np.finfo(dtype.numpy).max) if dtype in (DType.FLOAT, DType.DOUBLE, DType.FLOAT16) else math.inf
 
 
 def is_finite(*arrays: Array) -> bool:
@@ -85,7 +91,7 @@ def array_of(value: Value) -> Array:
 
 
 def wide(value: Value) -> Array:
-    """The same in float64."""
+    """The elements of a value that must be constant, in float64."""
     return array_of(value).astype(np.float64)
 
 

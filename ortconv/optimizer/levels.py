@@ -36,8 +36,7 @@ def opt_in_passes(stage: str) -> tuple[Pass, ...]:
 
 def inexact(stages: Iterable[str] = STAGES) -> frozenset[str]:
     """Names of the rewrites in these stages that change the numbers by more than rounding. All run only on request."""
-    modules = (import_module(STAGES[stage]) for stage in stages)
-    return frozenset(name for module in modules for name in getattr(module, "INEXACT", ()))
+    return frozenset(p.name for stage in stages for p in opt_in_passes(stage) if p.inexact)
 
 
 def run_passes(graph: Graph, passes: tuple[Pass, ...], context: Context) -> Iterator[tuple[Pass, int]]:

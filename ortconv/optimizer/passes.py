@@ -29,16 +29,29 @@ class Pass:
     first runs. The source may also be the function or the rules themselves.
 
     The pass can change nothing in a model without one of `roots`, operators of ONNX or pairs with a domain, nor without one of
-    `also`. Without `roots`, these are the roots of the rules; a function always runs. With `once`, the pass is not repeated.
+    `also`. Without `roots`, these are the roots of the rules; a function always runs. With `once`, the pass is not repeated. A pass
+    `for_cpu` runs after nodes are assigned, on those left to the CPU. One `for_nnapi` runs only for NNAPI, just before nodes are
+    assigned, and again after the passes for the CPU. An `inexact` one changes the numbers by more than rounding.
     """
 
     def __init__(
-        self, name: str, source: Source, *roots: str | Operator, also: tuple[Operator, ...] = (), once: bool = False
+        self,
+        name: str,
+        source: Source,
+        *roots: str | Operator,
+        also: tuple[Operator, ...] = (),
+        once: bool = False,
+        for_cpu: bool = False,
+        for_nnapi: bool = False,
+        inexact: bool = False,
     ) -> None:
         self.name = name
         self.source = source
         self.also = also
         self.once = once
+        self.for_cpu = for_cpu
+        self.for_nnapi = for_nnapi
+        self.inexact = inexact
         self._roots = tuple(("", root) if isinstance(root, str) else root for root in roots)
 
     @cached_property

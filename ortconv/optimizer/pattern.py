@@ -116,6 +116,10 @@ class Match:
         """The node with that name; None if this pattern of the rule does not have it."""
         return self.node(name) if name in self.bound else None
 
+    def optional_nodes(self, *names: str) -> list[Node]:
+        """The nodes with these names that this pattern of the rule has."""
+        return [self.node(name) for name in names if name in self.bound]
+
     @property
     def graph(self) -> Graph:
         return self.root.parent

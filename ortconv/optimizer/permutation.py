@@ -34,6 +34,16 @@ def channels_to_last(rank: int) -> Perm:
     return (0, *range(2, rank), 1)
 
 
+def operand_perm(rank: int, transposed: int, batch: int) -> Perm:
+    """The permutation that FusedMatMul applies to an operand: axis i of the multiplied matrix is axis perm[i] of the operand."""
+    perm = list(range(rank))
+    if batch:
+        perm = [*perm[1:-1], 0, perm[-1]]
+    if transposed:
+        perm[-1], perm[-2] = perm[-2], perm[-1]
+    return tuple(perm)
+
+
 def permuted_type(type: ValueType | None, perm: Perm) -> ValueType | None:
     """The type of a value after Transpose<perm>."""
     if not isinstance(type, TensorType) or type.shape is None or len(type.shape) != len(perm):

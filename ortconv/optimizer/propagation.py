@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operands import axes_of
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.resize import has_sizes, resizing
 from ortconv.ir.shape_rules import joined, multiplied, window_shape
 from ortconv.ir.slices import axis_slices
-from ortconv.ir.symbols import as_dim, is_anonymous, is_vague, minus, quotient
+from ortconv.ir.symbols import as_dim, broadcast_shapes, is_anonymous, is_vague, minus, more_exact, quotient
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, split_sizes
 from ortconv.optimizer.engine import Context
@@ -37,9 +36,9 @@ def _reshaped(node: Node) -> Shape | None:
         return None
     dims = list(map(as_dim, wanted))
     if wanted.count(-1) == 1 and x.shape is not None and 0 not in (*x.shape, *dims):
-        copied = [e.axis for e in wanted if isinstance(e, DimOf) and e.value is x]
-        rest = [dim for i, dim in enumerate(x.shape) if i not in copied]
-        others = [dim for e, dim in zip(wanted, dims) if e != -1 and not (isinstance(e, DimOf) and e.value is x)]
+        copied = [e for e in wanted if isinstance(e, DimOf) and e.value is x]
+        rest = [dim for i, dim in enumerate(x.shape) if DimOf(x, i) not in copied]
+        others = [as_dim(e) for e in wanted if e != -1 and e not in copied]
         if len(copied) == len(set(copied)):
             dims[wanted.index(-1)] = quotient(rest, others)
     return tuple(dims)
@@ -295,7 +294,7 @@ def _refine(out: Value, shape: Shape, equal: Equalities) -> bool:
         return False
     for one, other in zip(known, shape):
         equal.note(one, other)
-    merged = tuple(f if k is None or (isinstance(f, int) and isinstance(k, str)) else k for k, f in zip(known, shape))
+    merged = tuple(map(more_exact, known, shape))
     if merged == known:
         return False
     out.retype(TensorType(out.dtype, merged))

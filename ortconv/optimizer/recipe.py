@@ -49,17 +49,17 @@ class Recipe(NamedTuple):
     @property
     def basic(self) -> tuple[Pass, ...]:
         """The passes of the basic level for any execution provider."""
-        return tuple(p for p in self.stages.get("basic", ()) if p.name not in _for_cpu() | _for_nnapi())
+        return tuple(p for p in self.stages.get("basic", ()) if not (p.for_cpu or p.for_nnapi))
 
     @property
     def basic_for_cpu(self) -> tuple[Pass, ...]:
         """The basic passes that run after partitioning, on nodes left to the CPU."""
-        return tuple(p for p in self.stages.get("basic", ()) if p.name in _for_cpu())
+        return tuple(p for p in self.stages.get("basic", ()) if p.for_cpu)
 
     @property
     def basic_for_nnapi(self) -> tuple[Pass, ...]:
         """The basic passes that replace nodes on which the NNAPI provider ends the process."""
-        return tuple(p for p in self.stages.get("basic", ()) if p.name in _for_nnapi())
+        return tuple(p for p in self.stages.get("basic", ()) if p.for_nnapi)
 
     @property
     def offload(self) -> tuple[Pass, ...]:
@@ -94,14 +94,14 @@ def make(
     if not (enable or disable or only or offload):
         stages = stages_of(level)
         if nnapi:
-            stages["basic"] = (*stages["basic"], *(p for p in opt_in_passes("basic") if p.name in _for_nnapi()))
+            stages["basic"] = (*stages["basic"], *(p for p in opt_in_passes("basic") if p.for_nnapi))
         return Recipe(level, _without_empty(stages), fold_limit, stop_after)
     from ortconv.optimizer import catalog
 
     disabled, wanted = catalog.checked(disable), catalog.checked(only)
     enabled = _enabled(level, enable) | {name for name in wanted if catalog.find(name).opt_in}
     if nnapi:
-        enabled |= _for_nnapi()
+        enabled |= {p.name for p in opt_in_passes("basic") if p.for_nnapi}
     if offload:
         enabled |= set().union(*map(names_of, opt_in_passes("offload"))) - inexact(["offload"])
     stages = {}
@@ -109,18 +109,6 @@ def make(
         extra = [p for p in opt_in_passes(stage) if enabled & names_of(p)]
         stages[stage] = tuple(filter(None, (_restricted(p, disabled, wanted) for p in (*passes, *extra))))
     return Recipe(level, _without_empty(stages), fold_limit, stop_after)
-
-
-def _for_cpu() -> frozenset[str]:
-    from ortconv.optimizer.basic import FOR_CPU
-
-    return FOR_CPU
-
-
-def _for_nnapi() -> frozenset[str]:
-    from ortconv.optimizer.basic import FOR_NNAPI
-
-    return FOR_NNAPI
 
 
 def _without_empty(stages: dict[str, tuple[Pass, ...]]) -> dict[str, tuple[Pass, ...]]:

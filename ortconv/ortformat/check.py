@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ortconv.errors import OrtconvError
+from ortconv.files import map_file
 from ortconv.ir.kernels import later_attributes
 from ortconv.ir.model import NODES_MADE
 from ortconv.ir.operators import MICROSOFT
@@ -20,7 +21,7 @@ from ortconv.ortformat import runtime
 from ortconv.ortformat.decode import Record
 from ortconv.ortformat.derived import argument_counts
 from ortconv.ortformat.functions import without_kernel
-from ortconv.ortformat.reader import map_file, model_of
+from ortconv.ortformat.reader import model_of
 from ortconv.ortformat.releases import oldest_release
 from ortconv.ortformat.verify import decode, edge_rows, node_label, operator_of
 from ortconv.process import without_collections

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -102,10 +102,7 @@ def edges(graph: Graph, order: Mapping[Node, int]) -> GraphEdges:
 
 def linear_indices(sparse: SparseTensor) -> Tensor:
     """The positions of a sparse constant's values in row-major order, in the smallest integer type that can hold them."""
-    index: Any = sparse.indices.numpy().astype(np.int64)
-    if index.ndim == 2:
-        strides = np.cumprod((1, *sparse.shape[:0:-1]), dtype=np.int64)[::-1]
-        index = index @ strides if index.size else index.reshape(-1)[:0]
+    index = sparse.positions()
     largest = int(index.max(initial=0))
     smallest = next(t for t in (DType.INT8, DType.INT16, DType.INT32, DType.INT64) if largest < 1 << (t.bits - 1))
     return Tensor.of(index.astype(smallest.numpy), smallest)

@@ -99,10 +99,8 @@ def _add_biases(root: Graph, release: int | None) -> int:
 
 
 def _takes_row(node: Node) -> bool:
-    x, bias = node.input(0), node.input(1)
-    return (
-        x is not None and bias is not None and bias.rank == 1 and bias.dim(0) is not None and bias.dim(0) == x.dim(-1)
-    )
+    bias, columns = node.input(1), node.dim(0, -1)
+    return bias is not None and columns is not None and bias.shape == (columns,)
 
 
 def _is_double(node: Node) -> bool:
@@ -134,13 +132,10 @@ def has_body(node: Node) -> bool:
     """True if ONNX defines the node's operator by a function, or ONNX Runtime does so for its types."""
     if node.domain == MICROSOFT:
         return node.op in DOUBLE_BODIES and _is_double(node)
-    from ortconv.onnxlib import SchemaError, get_schema
+    from ortconv.onnxlib import get_schema
 
-    try:
-        found = get_schema(node.op, since_version(node), node.domain)
-    except SchemaError:
-        return False
-    return bool(found.has_function or found.has_context_dependent_function)
+    found = get_schema(node.op, since_version(node), node.domain)
+    return found is not None and bool(found.has_function or found.has_context_dependent_function)
 
 
 def _expand(node: Node) -> None:
@@ -160,8 +155,8 @@ def _expand(node: Node) -> None:
 
 def _body(node: Node) -> Graph:
     """The function body as a graph without inputs, which reads the values of the node's graph."""
-    from ortconv.onnxio.build import GraphBuilder, TypeReader
-    from ortconv.onnxio.infer import INVENTED, infer_model
+    from ortconv.onnxio.build import GraphBuilder
+    from ortconv.onnxio.infer import infer_model, read_type
 
     proto = infer_model(_inlined(node).SerializeToString())
     graph = node.parent
@@ -169,10 +164,8 @@ def _body(node: Node) -> Graph:
     del proto.graph.initializer[:]
     body = Graph(parent=graph)
     body.owner = node
-    named = TypeReader(lambda name: None if INVENTED.fullmatch(name) else name)
-    GraphBuilder(body, _visible(graph), lambda tensor: memoryview(b""), overridable=True, read_type=named).fill(
-        proto.graph
-    )
+    builder = GraphBuilder(body, _visible(graph), lambda tensor: memoryview(b""), overridable=True, read_type=read_type)
+    builder.fill(proto.graph)
     return body
 
 
@@ -222,9 +215,9 @@ def _inline_calls(proto: ModelProto, node: Node) -> ModelProto:
 def _function(call: NodeProto, node: Node) -> FunctionProto:
     """The function body for this use of the operator."""
     from onnx import FunctionProto, TypeProto
-    from onnx.defs import get_schema
 
     from ortconv.onnxio.proto import value_info
+    from ortconv.onnxlib import get_schema
 
     if node.domain == MICROSOFT:
         from onnx.parser import parse_function

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ortconv.ir.casts import add_cast, read_instead, return_instead
+from ortconv.ir.casts import TYPE_ATTRIBUTES, add_cast, read_instead, return_instead
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.kernels import has_kernel, lacks_kernel
@@ -21,9 +21,6 @@ from ortconv.ir.types import DType, TensorType
 
 MADE_OF_FLOAT16 = frozenset({"Cast", "ConstantOfShape"})
 """Operators that can return float16 without a float16 input."""
-
-TYPE_ATTRIBUTES = ("dtype", "output_datatype")
-"""Attributes that state the type of the result."""
 
 PACKS_CONSTANTS = frozenset({"MatMulNBits"})
 """Operators whose kernels arrange constants when the file is loaded. With scales that a Cast makes, onnxruntime's MatMulNBits

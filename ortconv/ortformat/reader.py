@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from ortconv.errors import FormatError, GraphError, OrtconvError
-from ortconv.files import mapped, opened
+from ortconv.errors import GraphError, OrtconvError
+from ortconv.files import map_file
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Tensors, Value
 from ortconv.ir.graph_reader import GraphReader
 from ortconv.ir.model import Model, SavedFusion
@@ -33,14 +33,6 @@ def load(path: str | Path) -> Model:
         raise error.at(file=path) from error
     model.path, model.file_bytes = str(path), data.nbytes
     return model
-
-
-def map_file(path: str | Path) -> memoryview:
-    """Map a file read-only. The mapping lives until the last reference to it is gone."""
-    with opened(path) as file:
-        if file.seek(0, 2) == 0:
-            raise FormatError("the file is empty", file=path)
-        return mapped(file.fileno())
 
 
 def format_version(path: str | Path) -> str:

@@ -10,7 +10,7 @@ from ortconv.ir.kernels import TENSORS, KernelUse, first_release, use_of
 from ortconv.ir.model import Model
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import schema
-from ortconv.ir.tensor import Tensor
+from ortconv.ir.tensor import Tensor, two_per_byte
 from ortconv.ir.types import DType
 
 WIDE: dict[DType | None, DType] = {
@@ -109,15 +109,9 @@ def _pack(node: Node) -> None:
     for slot, value in narrow.items():
         assert value.constant is not None
         codes = (value.constant.numpy().astype(np.int8) + offset).astype(np.uint8)
-        graph.set_input(node, slot, graph.constant(_two_per_byte(codes), f"{value.name}_codes"))
+        graph.set_input(node, slot, graph.constant(Tensor.of(two_per_byte(codes)), f"{value.name}_codes"))
     if 3 not in narrow and not offset:
         assert scales is not None
         zeros = np.zeros(scales.static_shape or (), np.uint8)
-        zero_points = graph.constant(_two_per_byte(zeros), f"{narrow[0].name}_zero_points")
+        zero_points = graph.constant(Tensor.of(two_per_byte(zeros)), f"{narrow[0].name}_zero_points")
         graph.set_inputs(node, [*node.inputs[:3], zero_points])
-
-
-def _two_per_byte(codes: np.ndarray) -> Tensor:
-    """Codes of 4 bits along the last axis, two per byte; an odd one at the end stands alone."""
-    even = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, codes.shape[-1] % 2)])
-    return Tensor(DType.UINT8, (*even.shape[:-1], even.shape[-1] // 2), Tensor.of(even, DType.UINT4).data)

@@ -148,7 +148,7 @@ class ValueWriter:
     def sparse_tensor(self, sparse: SparseTensor, name: str) -> int:
         """Write a sparse constant, with indices into the flat tensor."""
         indices = derived.linear_indices(sparse)
-        if not 0 <= indices.size == sparse.values.size:
+        if indices.size != sparse.values.size:
             raise GraphError(f"{indices.size} indices for {sparse.values.size} values", node=self.where)
         self.visits += 3
         return self.out.table(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ortconv.ir.broadcast import broadcast_dims
-from ortconv.ir.symbols import at_most, minus, plus, quotient, stretches_to, times
+from ortconv.ir.symbols import at_most, broadcast_dims, minus, plus, quotient, stretches_to, times
 from ortconv.ir.types import Dim
 from tests.batches import batched
 

@@ -21,7 +21,7 @@ from ortconv.runtime.session import Session
 from tests.batches import batched
 
 FUSION = passes_in("extended.attention.fusion")
-PASSES = (*passes_in("basic.reshape"), *passes_in("extended.matrix_transpose"), *FUSION)
+PASSES = (*passes_in("basic.reshape"), *passes_in("extended.transpose"), *FUSION)
 HEADS, SIZE = 2, 4
 HIDDEN = HEADS * SIZE
 LOWEST = float(np.finfo(np.float32).min)

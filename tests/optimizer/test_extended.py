@@ -14,7 +14,7 @@ from rewriting import check, ops, optimized, parse, random_feeds
 from ortconv.ir.graph import Floats
 from ortconv.optimizer import extended, layout
 from ortconv.optimizer.engine import Context, PassSettings
-from ortconv.optimizer.extended.fuse_matmul import operand_perm
+from ortconv.optimizer.permutation import operand_perm
 from tests.batches import batched
 
 

@@ -30,26 +30,24 @@ PASSES = (
     Pass("SliceConcatToSpaceToDepthFusion", "basic.space_to_depth:fuse_space_to_depth", "Slice"),
     Pass("GeluFusion", "basic.layer_norm:fuse_gelu", "Erf"),
     Pass("LayerNormFusion", "basic.layer_norm:LAYER_NORM", "ReduceMean", "LayerNormalization"),
-    Pass("GroupNormFusion", "basic.group_norm:fuse_group_norm", "GroupNormalization"),
+    Pass("GroupNormFusion", "basic.group_norm:fuse_group_norm", "GroupNormalization", for_cpu=True),
     Pass("QDQPropagation", "basic.qdq:propagate", *QUANTIZERS),
     Pass("EnsureUniqueDQForNodeUnit", "basic.qdq:give_each_reader_its_own", *QUANTIZERS),
     Pass("TransposedWeights", "basic.qdq:transpose_weight", *DEQUANTIZE),
     Pass("TransposeOptimizer", "basic.transpose:optimize_transposes", "Transpose", once=True),
 )
 
-FOR_CPU = frozenset({"GroupNormFusion"})
-"""Names of the passes that decompose operators which an accelerator may support as they are. They run after nodes are assigned."""
-
-FOR_NNAPI = frozenset({"EmptyScalesElimination", "PadSeparation"})
-"""Names of the passes that run only for NNAPI, just before nodes are assigned, and again after the passes for the CPU."""
-
 OPT_IN = (
-    Pass("LossyCastChainElimination", "basic.cast_chain:eliminate_lossy_cast_chain", "Cast"),
-    Pass("WeightBiasQuantization", "basic.quantize_weights:quantize_weights", "Conv", "ConvTranspose", "Gemm"),
-    Pass("EmptyScalesElimination", "basic.nnapi:state_scales", "Resize"),
-    Pass("PadSeparation", "basic.nnapi:separate_pad", "Pad"),
+    Pass("LossyCastChainElimination", "basic.cast_chain:eliminate_lossy_cast_chain", "Cast", inexact=True),
+    Pass(
+        "WeightBiasQuantization",
+        "basic.quantize_weights:quantize_weights",
+        "Conv",
+        "ConvTranspose",
+        "Gemm",
+        inexact=True,
+    ),
+    Pass("EmptyScalesElimination", "basic.nnapi:state_scales", "Resize", for_nnapi=True),
+    Pass("PadSeparation", "basic.nnapi:separate_pad", "Pad", for_nnapi=True),
 )
 """Passes that run only on request, because they change the numbers, or help only one provider."""
-
-INEXACT = frozenset(p.name for p in OPT_IN) - FOR_NNAPI
-"""Names of the passes that change the numbers by more than rounding."""

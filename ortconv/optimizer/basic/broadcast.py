@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import Trait, named
+from ortconv.ir.symbols import broadcast_shapes
 from ortconv.ir.types import Shape
 from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, Replacement, rule

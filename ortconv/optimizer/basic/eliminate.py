@@ -12,7 +12,15 @@ from ortconv.ir.operands import clip_bounds, constant_of, ints, producer_of, sca
 from ortconv.ir.schema import attribute
 from ortconv.ir.slices import AxisSlice, axis_slices
 from ortconv.ir.types import INT32_MAX, DType
-from ortconv.optimizer.conditions import FLOATS, RESHAPES, broadcasts_into, equal_shapes, is_filled_with, without_absent
+from ortconv.optimizer.conditions import (
+    FLOATS,
+    RESHAPES,
+    broadcasts_into,
+    equal_shapes,
+    greatest,
+    is_filled_with,
+    without_absent,
+)
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import identity, transpose_perm
@@ -227,14 +235,9 @@ def fuse_div_mul(m: Match) -> Replacement:
     return New("Div", [m.y, m.x], {}, like=m.root)
 
 
-def _greatest(dtype: DType | None) -> float:
-    """The upper bound of a Clip without one: infinities become the largest finite number."""
-    return float(np.finfo(dtype.numpy).max) if dtype in (DType.FLOAT, DType.DOUBLE, DType.FLOAT16) else math.inf
-
-
 def _interval(node: Node) -> tuple[float, float] | None:
     """The (lower, upper) bound of a Relu, or of a Clip with constant bounds; else None. First max, then min is applied."""
-    bounds = clip_bounds(node, _greatest(node.out.dtype))
+    bounds = clip_bounds(node, greatest(node.out.dtype))
     return None if any(map(math.isnan, bounds)) else bounds
 
 
@@ -257,9 +260,9 @@ def fuse_relu_clip(m: Match) -> Replacement:
         return New("Relu", [m.x], {}, like=m.root)
     if m.graph.opset() < 11 and dtype not in FLOATS:
         return None
-    greatest = _greatest(dtype)
+    most = greatest(dtype)
     with np.errstate(over="ignore"):
-        pairs = ((low, -greatest), (high, greatest))
+        pairs = ((low, -most), (high, most))
         bounds = [None if b == absent else np.array(b, dtype.numpy) for b, absent in pairs]
     if m.graph.opset() >= 11:
         return New("Clip", without_absent([m.x, *bounds]), {}, like=m.root)

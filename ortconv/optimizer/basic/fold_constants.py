@@ -14,11 +14,12 @@ from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.kernels import has_kernel
 from ortconv.ir.operands import scalar
-from ortconv.ir.operators import MICROSOFT, Trait, traits
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import is_deterministic
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.engine import Context
+from ortconv.optimizer.quantizers import QUANTIZERS
 from ortconv.optimizer.shapes import static_elements
 
 
@@ -76,7 +77,7 @@ def _update_types(node: Node) -> bool:
 
 def _known(node: Node, context: Context, exact: Exact) -> list[Tensor | None] | None:
     """The constant outputs of a node; None if they are unknown or should not become constants."""
-    if (node.domain != "" and (node.domain, node.op) not in _QUANTIZERS) or not node.outputs:
+    if (node.domain != "" and (node.domain, node.op) not in QUANTIZERS) or not node.outputs:
         return None
     if not all(v is None or v.constant is not None for v in node.inputs):
         return _known_shape(node)
@@ -85,9 +86,6 @@ def _known(node: Node, context: Context, exact: Exact) -> list[Tensor | None] | 
     if node.op == "Identity" and (value := node.inputs[0]) is not None and value.constant is not None:
         return [value.constant] if _fits(node, value.constant.nbytes, context) else None
     return _evaluate(node, context, exact) if _fits(node, _static_bytes(node), context) else None
-
-
-_QUANTIZERS = ((MICROSOFT, "QuantizeLinear"), (MICROSOFT, "DequantizeLinear"))
 
 
 def _known_shape(node: Node) -> list[Tensor | None] | None:

@@ -177,7 +177,7 @@ def fold_matmul_batch_norm(m: Match) -> Replacement:
     Differs: also after a Gemm, and for pixels; at most two nodes in between, not a longer chain.
     """
     axis: int | None = 1
-    moves = [node for name in ("first", "last") if (node := m.optional_node(name)) is not None]
+    moves = m.optional_nodes("first", "last")
     for move in moves:
         axis = None if axis is None else _axis_behind(move, axis)
     splits = [move.op for move in moves] == ["Reshape"]

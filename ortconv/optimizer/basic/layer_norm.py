@@ -111,8 +111,7 @@ def is_group(shape: Shape) -> bool:
 
 def reductions(m: Match) -> list[Node]:
     """The nodes with the means and the variance of such a pattern."""
-    names = ("mean", "mean_of_square", "mean_of_factor", "variance")
-    return [node for name in names if (node := m.optional_node(name)) is not None]
+    return m.optional_nodes("mean", "mean_of_square", "mean_of_factor", "variance")
 
 
 def epsilon_of(m: Match, dtype: DType) -> float | None:

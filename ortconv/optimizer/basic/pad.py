@@ -11,7 +11,7 @@ from ortconv.ir.operands import producer_of, scalar
 from ortconv.ir.schema import since_version
 from ortconv.ir.shape_rules import spatial_pads
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import FLOATS, is_nonnegative, stated_pads
+from ortconv.optimizer.conditions import FLOATS, greatest, is_nonnegative, stated_pads
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
 
@@ -29,11 +29,7 @@ def pad_value(node: Node) -> float | None:
 
 def _lowest(dtype: DType | None) -> float:
     """The lowest finite value of a float or 8-bit integer type; minus infinity for other types."""
-    if dtype in (DType.FLOAT, DType.DOUBLE, DType.FLOAT16):
-        return float(np.finfo(dtype.numpy).min)
-    if dtype in (DType.INT8, DType.UINT8):
-        return float(np.iinfo(dtype.numpy).min)
-    return -math.inf
+    return float(np.iinfo(dtype.numpy).min) if dtype in (DType.INT8, DType.UINT8) else -greatest(dtype)
 
 
 def _rank(node: Node) -> int:

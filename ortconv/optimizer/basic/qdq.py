@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
@@ -35,8 +37,7 @@ def reversible(node: Node) -> Quantized | None:
 
 def _per_tensor(node: Node) -> Quantized | None:
     found = reversible(node)
-    const = None if found is None else found.scale.constant
-    return found if const is not None and const.size == 1 else None
+    return found if found is not None and found.is_per_tensor else None
 
 
 # ---------------------------------------------------------------------- redundant pairs
@@ -68,18 +69,22 @@ def drop_dequantize_quantize(m: Match) -> Replacement:
     return m.x if len(scales) == 1 or _axis(dq) == _axis(m.root) else None
 
 
-Steps = tuple[float, int, int]
-"""(scale, smallest multiple, largest multiple of it) that a Q or DQ node can represent."""
+class Steps(NamedTuple):
+    """The multiples of a scale that a Q or DQ node can represent."""
+
+    scale: float
+    low: int
+    high: int
 
 
 def _steps(node: Node) -> Steps | None:
     """The steps of a Q or DQ node; None if they are not constant."""
     found = _per_tensor(node)
     zeros = None if found is None else zero_points(found)
-    if found is None or zeros is None or len(zeros) != 1:
+    if found is None or zeros is None:
         return None
     zero, (low, high) = int(zeros[0]), LIMITS[found.dtype]
-    return float(wide(found.scale).item()), low - zero, high - zero
+    return Steps(float(wide(found.scale).item()), low - zero, high - zero)
 
 
 def _chain(domain: str, *, whole: bool) -> P:
@@ -112,7 +117,9 @@ def drop_wider_quantization(m: Match) -> Replacement:
 
 def _includes(one: Steps | None, other: Steps | None) -> bool:
     """True if one node can represent all that another one can, with the same scale."""
-    return one is not None and other is not None and one[0] == other[0] and one[1] <= other[1] and other[2] <= one[2]
+    if one is None or other is None or one.scale != other.scale:
+        return False
+    return one.low <= other.low and other.high <= one.high
 
 
 def _axis(node: Node) -> int:

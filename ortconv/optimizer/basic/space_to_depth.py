@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Node
 from ortconv.ir.operands import ints
 from ortconv.ir.slices import AxisSlice, axis_slices
 from ortconv.ir.types import INT32_MAX, Dim, DType
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.pattern import Match, P, PatternInput
 
 BLOCKS: tuple[tuple[int, int], ...] = ((0, 0), (0, 1), (1, 0), (1, 1))
 """(row, column) where each block of SpaceToDepth's output channels starts, in its order."""
-
-
-class StridedSlice(NamedTuple):
-    """Every other row and column of x, beginning with the given ones."""
-
-    x: Value
-    start: tuple[int, int]
 
 
 def _slices(node: Node) -> dict[int, int] | None:
@@ -38,26 +29,23 @@ def _is_every_other(part: AxisSlice[int], size: Dim) -> bool:
     return part.step == 2 and part.start in (0, 1) and isinstance(part.end, int) and part.end >= last
 
 
-def _branch(node: Node, depth: int) -> StridedSlice | None:
-    """The combined slice of `depth` consecutive Slices, of which `node` is the last, if it is one of the four phases; else None."""
+def _start(nodes: list[Node]) -> tuple[int, int] | None:
+    """The first row and column of consecutive Slices of every other row and every other column; None for any others."""
     starts: dict[int, int] = {}
-    x: Value | None = node.out
-    for _ in range(depth):
-        if x is None or x.producer is None:
-            return None
-        found = _slices(x.producer)
+    for node in nodes:
+        found = _slices(node)
         if found is None or found.keys() & starts.keys():
             return None
         starts |= found
-        x = x.producer.inputs[0]
-    return StridedSlice(x, (starts[2], starts[3])) if x is not None and starts.keys() == {2, 3} else None
+    return (starts[2], starts[3]) if starts.keys() == {2, 3} else None
 
 
 def _pattern(depth: int) -> P:
-    def branch(i: int) -> P:
-        return P("Slice", *([P("Slice", ...)] * (depth - 1)), ..., name=f"slice{i}")
-
-    return P("Concat", *map(branch, range(4)), where=lambda node: node.attr("axis", 0) in (1, -3))
+    """A Concat of four slices of x, each of them by this number of Slices."""
+    slices: list[PatternInput] = ["x"] * len(BLOCKS)
+    for each in range(depth):
+        slices = [P("Slice", x, ..., name=f"slice{i}_{each}") for i, x in enumerate(slices)]
+    return P("Concat", *slices, where=lambda node: node.attr("axis", 0) in (1, -3))
 
 
 @rule("SliceConcatToSpaceToDepthFusion", _pattern(1), _pattern(2))
@@ -66,16 +54,13 @@ def fuse_space_to_depth(m: Match) -> Replacement:
 
     Counterpart: SliceConcatToSpaceToDepthFusion
     """
-    slices = [m.node(f"slice{i}") for i in range(4)]
-    branches = [found for node in slices if (found := _branch(node, len(m.nodes) // 4)) is not None]
-    if len({b.x for b in branches}) != 1 or {b.start for b in branches} != set(BLOCKS):
-        return None
-    x = branches[0].x
-    if x.dtype not in (DType.FLOAT, DType.DOUBLE) or x.rank != 4:
+    x = m.x
+    starts = [_start(m.optional_nodes(f"slice{i}_0", f"slice{i}_1")) for i in range(len(BLOCKS))]
+    if set(starts) != set(BLOCKS) or x.dtype not in (DType.FLOAT, DType.DOUBLE) or x.rank != 4:
         return None
     if any(isinstance(size, int) and size % 2 for size in (x.dim(2), x.dim(3))):
         return None
-    order, channels = [BLOCKS.index(b.start) for b in branches], x.dim(1)
+    order, channels = [BLOCKS.index(start) for start in starts if start is not None], x.dim(1)
     blocks = New("SpaceToDepth", [x], {"blocksize": 2})
     if order == [0, 1, 2, 3]:
         return blocks

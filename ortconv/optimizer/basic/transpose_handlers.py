@@ -170,12 +170,7 @@ def _pad_of_axes(node: Node, perm: Perm) -> Push | None:
 def _moved_pads(pads: Sequence[int], perm: Perm) -> list[int] | None:
     """The pads of the axes in their order before Transpose<perm>; None if there are not two for each axis."""
     rank = len(perm)
-    if len(pads) != 2 * rank:
-        return None
-    moved = [0] * (2 * rank)
-    for i, axis in enumerate(perm):
-        moved[axis], moved[axis + rank] = pads[i], pads[i + rank]
-    return moved
+    return [pads[i + side] for side in (0, rank) for i in inverse(perm)] if len(pads) == 2 * rank else None
 
 
 def _reduce(node: Node, slot: int, perm: Perm) -> Push | None:

@@ -40,14 +40,14 @@ PASSES = (
     Pass("SimplifiedLayerNormFusion", "extended.layer_norm:fuse_root_mean_square", "ReduceMean"),
     Pass("UnscaledNormFusion", "extended.layer_norm:UNSCALED", "ReduceMean"),
     Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
-    Pass("MatrixTransposeFusion", "extended.matrix_transpose:RULES", "Transpose"),
+    Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),
     Pass("EinsumFusion", "extended.einsum:RULES"),
     *attention.PASSES,
     Pass("GatherSliceToSplitFusion", "extended.split:fuse", "Gather", "Slice"),
     Pass("GatherToSliceFusion", "extended.split:fuse_range", "Gather"),
     Pass("MatmulTransposeFusion", "extended.fuse_matmul:TRANSPOSED"),
     Pass("MatMulScaleFusion", "extended.fuse_matmul:SCALED"),
-    Pass("TransposeSplit", "extended.split_transpose:split_transpose", "Transpose"),
+    Pass("TransposeSplit", "extended.transpose:split_transpose", "Transpose"),
     Pass("ScaleShiftFusion", "extended.affine:fuse_scale_shift"),
     SHARING,
 )
@@ -55,12 +55,9 @@ PASSES = (
 # SkipLayerNormalization takes two to six times as long as Add and LayerNormalization in ONNX Runtime 1.31.
 OPT_IN = (
     *qdq.OPT_IN,
-    Pass("RoundedNormFusion", "extended.norm_scale:fuse_rounded_affine"),
+    Pass("RoundedNormFusion", "extended.norm_scale:fuse_rounded_affine", inexact=True),
     Pass("SkipLayerNormFusion", "extended.skip_layer_norm:fuse", "LayerNormalization"),
-    Pass("GeluApproximation", "extended.approximate:approximate_gelu", *GELUS, (MICROSOFT, "BiasGelu")),
-    Pass("MatMulNBitsAccuracyLevel4", "extended.approximate:lower_accuracy", (MICROSOFT, "MatMulNBits")),
+    Pass("GeluApproximation", "extended.approximate:approximate_gelu", *GELUS, (MICROSOFT, "BiasGelu"), inexact=True),
+    Pass("MatMulNBitsAccuracyLevel4", "extended.approximate:lower_accuracy", (MICROSOFT, "MatMulNBits"), inexact=True),
 )
 """Passes that run only on request: they make the graph smaller but not faster, or they change the numbers."""
-
-INEXACT = frozenset(p.name for p in OPT_IN) - {"SkipLayerNormFusion"}
-"""Names of the passes that change the numbers by more than rounding."""

@@ -167,11 +167,7 @@ def _doubles(does: Resizing[Element], x: Value, out: Value, axis: int) -> bool:
     """True for a Resize that repeats every pixel twice in both directions."""
     if x.rank != 4 or does.antialias or (does.coordinates, does.rounding) != ("asymmetric", "floor"):
         return False
-    if does.scales is not None:
-        return all(does.scales.get(i, 1) == 2 for i in range(x.rank) if i not in (0, axis))
-    before, after = x.shape or (), out.shape or ()
-    pairs = [pair for i, pair in enumerate(zip(before, after)) if i not in (0, axis)]
-    return all(isinstance(a, int) and isinstance(b, int) and b == 2 * a for a, b in pairs)
+    return all(does.factor(i, x.dim(i), out.dim(i)) == 2 for i in range(x.rank) if i not in (0, axis))
 
 
 # ---------------------------------------------------------------------- moving

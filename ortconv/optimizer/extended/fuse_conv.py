@@ -12,18 +12,13 @@ from ortconv.ir.operands import clip_bounds, scalar
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import broadcasts_into, exactly
+from ortconv.optimizer.conditions import broadcasts_into, exactly, greatest
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
-
-LARGEST_FLOAT = 3.4028234663852886e38
+from ortconv.optimizer.standard_forms import ACTIVATION_ATTRIBUTES
 
 ACTIVATION_PARAMETERS = {
-    "Relu": (),
-    "Sigmoid": (),
-    "Tanh": (),
-    "LeakyRelu": ("alpha",),
-    "HardSigmoid": ("alpha", "beta"),
+    op: ACTIVATION_ATTRIBUTES[op] for op in ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid")
 }
 """Activations that FusedConv supports besides Clip, with the attributes that become `activation_params`."""
 
@@ -31,7 +26,7 @@ ACTIVATION_PARAMETERS = {
 def activation_attributes(node: Node) -> dict[str, Attribute] | None:
     """The attributes with which FusedConv applies this activation; None if it does not support it."""
     if node.op == "Clip":
-        bounds = clip_bounds(node, LARGEST_FLOAT)
+        bounds = clip_bounds(node, greatest(DType.FLOAT))
         return None if any(map(math.isnan, bounds)) else {"activation": "Clip", "activation_params": Floats(bounds)}
     names = ACTIVATION_PARAMETERS.get(node.op)
     if names is None or len(node.inputs) != 1:

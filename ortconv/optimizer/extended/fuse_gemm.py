@@ -7,23 +7,10 @@ from ortconv.ir.schema import attribute
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
 from ortconv.optimizer.pattern import Match, P
-
-ACTIVATION_PARAMETERS = {
-    "Relu": (),
-    "Sigmoid": (),
-    "Tanh": (),
-    "Softsign": (),
-    "Softplus": (),
-    "LeakyRelu": ("alpha",),
-    "Elu": ("alpha",),
-    "ThresholdedRelu": ("alpha",),
-    "HardSigmoid": ("alpha", "beta"),
-    "Selu": ("alpha", "gamma"),
-}
-"""Activations that FusedGemm supports, with their attributes, which it requires even if they have the default."""
+from ortconv.optimizer.standard_forms import ACTIVATION_ATTRIBUTES
 
 
-@rule("GemmActivationFusion", P(tuple(ACTIVATION_PARAMETERS), P("Gemm", ..., name="gemm")))
+@rule("GemmActivationFusion", P(tuple(ACTIVATION_ATTRIBUTES), P("Gemm", ..., name="gemm")))
 def fuse_gemm_activation(m: Match) -> Replacement:
     """act(Gemm(a, b, c))  ->  FusedGemm(a, b, c)
 
@@ -33,6 +20,6 @@ def fuse_gemm_activation(m: Match) -> Replacement:
     if not is_float(gemm.input(0)):
         return None
     attrs = {**gemm.attrs, "activation": m.root.op}
-    for name in ACTIVATION_PARAMETERS[m.root.op]:
+    for name in ACTIVATION_ATTRIBUTES[m.root.op]:
         attrs[f"activation_{name}"] = float(attribute(m.root, name))
     return New("FusedGemm", gemm.inputs, attrs, domain=MICROSOFT, like=gemm)

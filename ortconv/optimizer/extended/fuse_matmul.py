@@ -14,21 +14,11 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import keeps_rank, numbers, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
-from ortconv.optimizer.permutation import Perm, compose, transpose_perm
+from ortconv.optimizer.permutation import compose, operand_perm, transpose_perm
 
 
 def _products(a: PatternInput, b: PatternInput) -> tuple[P, P]:
     return P("MatMul", a, b, name="matmul"), P("FusedMatMul", a, b, name="matmul", domain=MICROSOFT)
-
-
-def operand_perm(rank: int, transposed: int, batch: int) -> Perm:
-    """The permutation that FusedMatMul applies to an operand: axis i of the multiplied matrix is axis perm[i] of the operand."""
-    perm = list(range(rank))
-    if batch:
-        perm = [*perm[1:-1], 0, perm[-1]]
-    if transposed:
-        perm[-1], perm[-2] = perm[-2], perm[-1]
-    return tuple(perm)
 
 
 def _transposed(side: str, *, cast: bool = False) -> tuple[P, P]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import producer_of, scalar
 from ortconv.ir.operators import MICROSOFT
@@ -12,8 +14,8 @@ from ortconv.optimizer.basic import layer_norm as basic
 from ortconv.optimizer.conditions import exactly, keeps_rank
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.standard_forms import SLOPE, is_by_tanh
 
-SLOPE = math.sqrt(2 / math.pi)
 CUBIC = (0.0, SLOPE, 0.0, SLOPE * 0.044715)
 """The coefficients of the polynomial in the approximation of Gelu by Tanh."""
 
@@ -101,10 +103,7 @@ def _combined(op: str, a: Polynomial, b: Polynomial) -> Polynomial | None:
 
 
 def _product(a: Polynomial, b: Polynomial) -> Polynomial | None:
-    total = [0.0] * 7
-    for i, c in enumerate(a):
-        for j, d in enumerate(b):
-            total[i + j] += c * d
+    total: Polynomial = np.convolve(a, b).tolist()
     return None if any(total[4:]) else total[:4]
 
 
@@ -141,5 +140,4 @@ def fuse_bias_gelu(m: Match) -> Replacement:
     width = bias.dim(0)
     if x.dtype is not DType.FLOAT or bias.rank != 1 or not isinstance(width, int) or not width or x.dim(-1) != width:
         return None
-    by_tanh = m.root.op == "FastGelu" or m.root.attr("approximate", "none") == "tanh"
-    return New("FastGelu" if by_tanh else "BiasGelu", [x, bias], domain=MICROSOFT)
+    return New("FastGelu" if is_by_tanh(m.root) else "BiasGelu", [x, bias], domain=MICROSOFT)

@@ -10,7 +10,7 @@ from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.extended.split_transpose import merge_transposes
+from ortconv.optimizer.extended.transpose import merge_transposes
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import channels_to_first, channels_to_last, transpose_perm
 
@@ -32,7 +32,7 @@ _ACTIVATIONS = {
 }
 """Activations between a Transpose and a product, in known models."""
 
-_TURNED = P("Transpose", "x", name="turn")
+_TRANSPOSED = P("Transpose", "x", name="transpose")
 
 
 def _products(x: PatternInput) -> tuple[P, P]:
@@ -42,7 +42,7 @@ def _products(x: PatternInput) -> tuple[P, P]:
 
 
 @rule("PointwiseConvFusion", *(P("Transpose", product) for product in _products("x")))
-def turn_wide_product(m: Match) -> Replacement:
+def transpose_before_product(m: Match) -> Replacement:
     """Transpose(MatMul(x, w) + b) to channels first  ->  Conv(Transpose(x), w', b), if x has fewer channels
 
     Counterpart: none: beyond ONNX Runtime
@@ -54,34 +54,34 @@ def turn_wide_product(m: Match) -> Replacement:
     inner, outer = sizes
     if outer < WIDER * inner and max(sizes) >= NARROW:
         return None
-    turned = New("Transpose", [x], like=m.root, types=[TensorType(DType.FLOAT, (shape[0], inner, *shape[1:-1]))])
-    return _conv(m, turned)
+    transposed = New("Transpose", [x], like=m.root, types=[TensorType(DType.FLOAT, (shape[0], inner, *shape[1:-1]))])
+    return _conv(m, transposed)
 
 
 @rule(
     "PointwiseConvFusion",
-    *_products(_TURNED),
-    *(p for domain, ops in _ACTIVATIONS.items() for p in _products(P(ops, _TURNED, domain=domain, name="act"))),
+    *_products(_TRANSPOSED),
+    *(p for domain, ops in _ACTIVATIONS.items() for p in _products(P(ops, _TRANSPOSED, domain=domain, name="act"))),
 )
-def turn_narrow_product(m: Match) -> Replacement:
+def transpose_after_product(m: Match) -> Replacement:
     """MatMul(Transpose(x), w) + b, from channels first  ->  Transpose(Conv(x, w', b)), if the result has fewer channels
     or is transposed back; also with an activation before the product
     """
-    turn, x, shape = m.node("turn"), m.x, m.x.shape or ()
+    transpose, x, shape = m.node("transpose"), m.x, m.x.shape or ()
     rank = len(shape)
     sizes = _sizes(m, rank, shape[2:])
-    if sizes is None or transpose_perm(turn) != channels_to_last(rank):
+    if sizes is None or transpose_perm(transpose) != channels_to_last(rank):
         return None
     inner, outer = sizes
-    turned_back = [transpose_perm(reader) for reader in m.root.out.consumers] == [channels_to_first(rank)]
-    if inner < WIDER * outer and max(sizes) >= NARROW and not turned_back:
+    transposed_back = [transpose_perm(reader) for reader in m.root.out.consumers] == [channels_to_first(rank)]
+    if inner < WIDER * outer and max(sizes) >= NARROW and not transposed_back:
         return None
     act = m.optional_node("act")
     source = x if act is None else _moved(act, x)
     if source is None:
         return None
     conv = _conv(m, source, TensorType(DType.FLOAT, (shape[0], outer, *shape[2:])))
-    return New("Transpose", [conv], like=turn)
+    return New("Transpose", [conv], like=transpose)
 
 
 def _sizes(m: Match, rank: int, points: Shape) -> tuple[int, int] | None:
@@ -140,4 +140,4 @@ def _moved(act: Node, x: Value) -> New | None:
     return New(act.op, [x], attrs, domain=act.domain, types=[x.type], like=act)
 
 
-RULES = turn_wide_product + turn_narrow_product + merge_transposes
+RULES = transpose_before_product + transpose_after_product + merge_transposes

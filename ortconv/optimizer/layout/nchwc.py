@@ -17,7 +17,7 @@ from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.resize import Resizing, has_sizes, resizing
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.conditions import array_of, channels_of, equal_shapes, same_dim, without_absent
+from ortconv.optimizer.conditions import array_of, channels_of, equal_shapes, without_absent
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
 from ortconv.optimizer.insertion import insert
@@ -335,17 +335,11 @@ def _is_upsampling(node: Node, does: Resizing[int]) -> bool:
 
 def _factors(does: Resizing[int], source: Shape, result: Value) -> Ints | None:
     """The whole factors by which a Resize multiplies the dimensions, 1 for batch and channels; else None."""
-    factors = list(does.scales.values()) if does.scales else _ratios(source, result.shape or ())
+    dims = enumerate(zip(source, result.shape or ()))
+    factors = [does.factor(axis, *pair) or 0 for axis, pair in dims]
     if factors[:2] != [1, 1] or any(f < 1 or f != int(f) for f in factors):
         return None
     return Ints(map(int, factors))
-
-
-def _ratios(source: Shape, target: Shape) -> list[float]:
-    """The factors between two shapes with the same batch; empty if they are unknown."""
-    pairs = zip(source[1:], target[1:])
-    found = [t / s for s, t in pairs if isinstance(s, int) and isinstance(t, int) and s > 0]
-    return [1, *found] if len(found) == 3 and same_dim(source[0], target[0]) else []
 
 
 HANDLERS: dict[tuple[str, str], Callable[[Node, BlockedValues], bool]] = {

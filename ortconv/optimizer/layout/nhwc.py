@@ -18,7 +18,6 @@ from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.resize import Resizing, resizing
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import add_transpose, optimize_transposes
-from ortconv.optimizer.conditions import numbers
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.permutation import (
     channels_to_first,
@@ -110,22 +109,13 @@ def _is_kept(node: Node) -> bool:
 
 def _is_exact(node: Node, does: Resizing[int]) -> bool:
     """True for a linear Resize of images; for 8-bit images, only if its weights are exact in the kernel's 10 bits."""
-    scales = None if node.inputs[0] is None or does.antialias else _scales(node.inputs[0], does)
-    if scales is None or node.out.dtype is DType.FLOAT:
-        return scales is not None
-    return does.coordinates in HALVES and all(np.frexp(s)[0] == 0.5 and s <= 512 for s in scales)
-
-
-def _scales(x: Value, does: Resizing[int]) -> list[float] | None:
-    """The scales of height and width; None if they are unknown, or the batch or the channels change."""
-    if not all(does.keeps(axis, x.dim(axis)) for axis in (0, 1)):
-        return None
-    if does.scales is not None:
-        return [does.scales[axis] for axis in (2, 3)]
-    before, after = numbers(x.dim(2), x.dim(3)), numbers(*(does.sizes or {}).values())[2:]
-    return (
-        [size / length for length, size in zip(before, after, strict=True)] if len(before) == len(after) == 2 else None
-    )
+    x = node.inputs[0]
+    if x is None or does.antialias or not all(does.keeps(axis, x.dim(axis)) for axis in (0, 1)):
+        return False
+    factors = [f for axis in (2, 3) if (f := does.factor(axis, x.dim(axis), node.out.dim(axis))) is not None]
+    if len(factors) < 2 or node.out.dtype is DType.FLOAT:
+        return len(factors) == 2
+    return does.coordinates in HALVES and all(np.frexp(f)[0] == 0.5 and f <= 512 for f in factors)
 
 
 def _is_of_channels(node: Node) -> bool:

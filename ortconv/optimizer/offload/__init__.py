@@ -33,9 +33,6 @@ _RULES = (
 
 OPT_IN = (
     Pass("SignedToUnsigned", "offload.unsigned:make_unsigned"),
-    *(Pass(name, tuple(rules)) for name, rules in groupby(_RULES, lambda r: r.name)),
+    *(Pass(name, tuple(rules), inexact=name == "ErfToExp") for name, rules in groupby(_RULES, lambda r: r.name)),
 )
 """One pass for each name of the rules."""
-
-INEXACT = frozenset({"ErfToExp"})
-"""Names of the passes that change the numbers by more than rounding."""

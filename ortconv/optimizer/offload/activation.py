@@ -8,8 +8,10 @@ from ortconv.ir.operands import clip_bounds
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import SQRT_2_OVER_PI, add, clipped, div, is_float, mul, op, sub, unary
+from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, sub, unary
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.standard_forms import clipped, gelu_by_erf, gelu_by_tanh, is_by_tanh
+from ortconv.optimizer.standard_forms import swish as swish_of
 
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
 """The bounds of NNAPI's clipping operations."""
@@ -109,7 +111,7 @@ def swish(m: Match) -> Replacement:
     if not is_float(m.x):
         return None
     alpha = m.root.attr("alpha", 1.0 if m.root.op == "Swish" else 1.702)
-    return mul(m.x, op("Sigmoid", m.x if alpha == 1 else mul(m.x, alpha)))
+    return swish_of(m.x, alpha)
 
 
 @rule("SeluToElu", unary("Selu"))
@@ -152,40 +154,28 @@ def elu(m: Match) -> Replacement:
     return add(op("Relu", m.x), op("Min", grown if alpha == 1 else mul(grown, alpha), 0))
 
 
-def _is_tanh(m: Match) -> bool:
-    return m.root.op == "FastGelu" or m.root.attr("approximate", "none") == "tanh"
-
-
-def _biased(m: Match) -> NewInput:
-    bias = m.optional("bias")
-    return m.x if bias is None else add(m.x, bias)
-
-
 @rule("GeluToTanh", P("Gelu", "x"), P("FastGelu", "x", "bias?", domain=MICROSOFT))
-def gelu_by_tanh(m: Match) -> Replacement:
+def tanh_gelu(m: Match) -> Replacement:
     """Gelu<tanh>(x) or FastGelu(x, bias)  ->  0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))
 
     Counterpart: none: FastGeluFusion is the reverse
     Opt-in: more nodes; useful only if an accelerator supports them but not the fused operator.
     """
-    if not is_float(m.x, m.optional("bias")) or not _is_tanh(m):
+    if not is_float(m.x, m.optional("bias")) or not is_by_tanh(m.root):
         return None
-    x = _biased(m)
-    factor = add(mul(mul(x, x), 0.044715 * SQRT_2_OVER_PI), SQRT_2_OVER_PI)
-    return mul(mul(x, 0.5), add(op("Tanh", mul(x, factor)), 1))
+    return gelu_by_tanh(m.x, m.optional("bias"))
 
 
 @rule("GeluToErf", P("Gelu", "x"), P("Gelu", "x", domain=MICROSOFT), P("BiasGelu", "x", "bias", domain=MICROSOFT))
-def gelu_by_erf(m: Match) -> Replacement:
+def erf_gelu(m: Match) -> Replacement:
     """Gelu(x) or BiasGelu(x, bias)  ->  0.5 * x * (1 + Erf(x / sqrt(2)))
 
     Counterpart: none: GeluFusion is the reverse
     Opt-in: more nodes; useful if ErfToExp then replaces Erf.
     """
-    if not is_float(m.x, m.optional("bias")) or _is_tanh(m) or m.graph.opset() < OLDEST_WITH_ERF:
+    if not is_float(m.x, m.optional("bias")) or is_by_tanh(m.root) or m.graph.opset() < OLDEST_WITH_ERF:
         return None
-    x = _biased(m)
-    return mul(mul(x, 0.5), add(op("Erf", mul(x, math.sqrt(0.5))), 1))
+    return gelu_by_erf(m.x, m.optional("bias"))
 
 
 ERF_SCALE = 0.3275911
@@ -224,7 +214,7 @@ RULES = (
     *selu,
     *celu,
     *elu,
-    *gelu_by_tanh,
-    *gelu_by_erf,
+    *tanh_gelu,
+    *erf_gelu,
     *erf_by_exp,
 )

@@ -8,15 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Floats, Ints, Node
+from ortconv.ir.graph import Attribute, Ints, Node
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.schema import attribute
 from ortconv.ir.shape_rules import spatial_pads
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import INT32_MAX
+from ortconv.optimizer import standard_forms
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import activated, add, integers, is_float, op, shape_of, sliced, with_axes
+from ortconv.optimizer.offload.parts import integers, is_float, op, shape_of, sliced
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.standard_forms import with_axes
 
 IMAGE = 2
 """Number of spatial axes of an image."""
@@ -248,10 +249,7 @@ def fused_conv(m: Match) -> Replacement:
     Counterpart: none: ConvActivationFusion and ConvAddActivationFusion are the reverse
     Opt-in: undoes a fusion in models that were optimized for the CPU earlier.
     """
-    attrs = {k: v for k, v in m.root.attrs.items() if not k.startswith("activation")}
-    y = New("Conv", [m.x, m.w] if m.b is None else [m.x, m.w, m.b], attrs, like=m.root)
-    name, params = attribute(m.root, "activation") or "", m.root.attr("activation_params", Floats())
-    return activated(y if m.z is None else add(y, m.z), name, params, m.graph)
+    return standard_forms.fused_conv(m.root)
 
 
 RULES = images_of_one_row + one_conv_per_group + conv_transpose + depth_first + space_to_depth + plain_pool + fused_conv

@@ -11,21 +11,12 @@ from ortconv.ir.operands import only_use
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
+from ortconv.optimizer import standard_forms
 from ortconv.optimizer.conditions import broadcasts_into, rounded, wide
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import (
-    activated,
-    add,
-    is_float,
-    mul,
-    op,
-    reshape,
-    reshaped,
-    shape_of,
-    summand,
-    transpose,
-)
+from ortconv.optimizer.offload.parts import add, is_float, mul, op, reshape, reshaped, shape_of, transpose
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.standard_forms import summand
 
 
 def _by_matrix(m: Match) -> tuple[tuple[int, ...], tuple[int, int]] | None:
@@ -204,12 +195,7 @@ def fused_gemm(m: Match) -> Replacement:
     Counterpart: none: GemmActivationFusion is the reverse
     Opt-in: undoes a fusion in models that were optimized for the CPU earlier.
     """
-    attrs = {k: v for k, v in m.root.attrs.items() if not k.startswith("activation")}
-    columns = m.root.out.dim(1)
-    if not isinstance(columns, int):
-        return None
-    gemm = New("Gemm", [m.a, m.b, *summand(m.c, columns, m.graph)], attrs, like=m.root)
-    return activated(gemm, m.root.attr("activation", ""), (m.root.attr("activation_alpha", 0.01),), m.graph)
+    return standard_forms.fused_gemm(m.root)
 
 
 @rule("FusedMatMulToMatMul", P("FusedMatMul", "a", "b", domain=MICROSOFT))
@@ -219,18 +205,7 @@ def fused_matmul(m: Match) -> Replacement:
     Counterpart: none: MatMulTransposeFusion and MatMulScaleFusion are the reverse
     Opt-in: undoes a fusion in models that were optimized for the CPU earlier.
     """
-    if any(m.root.attr(f"transBatch{side}", 0) for side in "AB"):
-        return None
-    sides: list[NewInput] = []
-    for value, flag in ((m.a, "transA"), (m.b, "transB")):
-        if value.rank is None:
-            return None
-        flipped = m.root.attr(flag, 0) and value.rank > 1
-        perm = (*range(value.rank - 2), value.rank - 1, value.rank - 2)
-        sides.append(transpose(value, perm) if flipped else value)
-    product = New("MatMul", sides, {}, like=m.root)
-    alpha = m.root.attr("alpha", 1.0)
-    return product if alpha == 1 else mul(product, alpha)
+    return standard_forms.fused_matmul(m.root)
 
 
 RULES = by_rows + by_gemm + equal_ranks + plain_gemm + fused_gemm + fused_matmul

@@ -12,20 +12,9 @@ from ortconv.ir.operands import axes_of
 from ortconv.ir.schema import attribute, since_version
 from ortconv.optimizer.conditions import FLOATS
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import (
-    add,
-    div,
-    is_float,
-    mean,
-    mul,
-    op,
-    reshape,
-    shape_of,
-    sub,
-    trailing,
-    transpose,
-)
+from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, reshape, shape_of, sub, trailing, transpose
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.standard_forms import mean
 
 
 def _centered(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) -> New:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Graph, Ints, Value
+from ortconv.ir.graph import Attribute, Ints, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput
-from ortconv.optimizer.insertion import LISTS_BY_INPUT
 from ortconv.optimizer.pattern import P
-
-SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
 def is_float(*values: Value | None) -> bool:
@@ -46,30 +42,6 @@ def unary(name: str) -> P:
     return P(name, "x", where=lambda node: is_float(node.inputs[0]))
 
 
-def clipped(x: NewInput, low: float, high: float, graph: Graph) -> New:
-    if graph.opset() < 11:
-        return op("Clip", x, min=float(low), max=float(high))
-    return op("Clip", x, low, high)
-
-
-def activated(x: NewInput, name: str, params: Sequence[float], graph: Graph) -> New | None:
-    """The activation of a fused operator, applied to x; None if the activation or its number of parameters is unknown."""
-    if name in ("Relu", "Sigmoid", "Tanh"):
-        return op(name, x)
-    if name == "LeakyRelu" and len(params) == 1:
-        return op(name, x, alpha=params[0])
-    if name == "HardSigmoid" and len(params) == 2:
-        return op(name, x, alpha=params[0], beta=params[1])
-    return clipped(x, params[0], params[1], graph) if name == "Clip" and len(params) == 2 else None
-
-
-def summand(c: NewInput, columns: int, graph: Graph) -> list[NewInput]:
-    """The third operand of a Gemm as a list: empty without c, or zeros if the operator set requires an operand."""
-    if c is None and graph.opset() < 11:
-        return [np.zeros(columns, np.float32)]
-    return [] if c is None else [c]
-
-
 def reshape(x: NewInput, shape: Iterable[int]) -> New:
     return op("Reshape", x, integers(shape))
 
@@ -81,19 +53,6 @@ def reshaped(value: Value, shape: tuple[int, ...]) -> NewInput:
 
 def transpose(x: NewInput, perm: Sequence[int]) -> New:
     return op("Transpose", x, perm=Ints(perm))
-
-
-def mean(x: NewInput, axes: Sequence[int], graph: Graph, keepdims: int = 1) -> New:
-    return with_axes("ReduceMean", x, axes, graph, keepdims=keepdims)
-
-
-def with_axes(name: str, x: NewInput, axes: Sequence[int], graph: Graph, **attrs: Attribute) -> New:
-    """Squeeze, Unsqueeze or ReduceMean along some axes."""
-    return (
-        op(name, x, integers(axes), **attrs)
-        if graph.opset() >= LISTS_BY_INPUT[name]
-        else op(name, x, axes=Ints(axes), **attrs)
-    )
 
 
 def sliced(

@@ -138,8 +138,8 @@ def _is_finite_mask(mask: Value | None) -> bool:
     if mask.constant is not None:
         return bool(np.all(np.isfinite(mask.constant.numpy())))
     node = mask.producer
-    if node is None or node.domain != "":
+    if node is None:
         return False
-    if node.op == "Where":
+    if node.is_op("Where"):
         return _is_finite_mask(node.inputs[1]) and _is_finite_mask(node.inputs[2])
     return traits(node).has(Trait.MOVES) and _is_finite_mask(node.inputs[0])

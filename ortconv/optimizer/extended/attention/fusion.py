@@ -14,7 +14,6 @@ from ortconv.optimizer.extended.attention.biased import Biased, leaves_a_key, sp
 from ortconv.optimizer.extended.attention.heads import (
     Heads,
     Path,
-    Unflat,
     flattened,
     is_known,
     length,
@@ -44,7 +43,7 @@ from ortconv.optimizer.extended.attention.projection import (
 )
 from ortconv.optimizer.pattern import C, P, matches
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.shapes import output_dims
+from ortconv.optimizer.shapes import Element, output_dims
 
 LONG, LONG_OF_SMALL_HEADS, SMALL_HEAD = 384, 256, 32
 
@@ -117,7 +116,7 @@ class _Fuser:
             return attention(f, self.packed)
         if not apart or (past is None and _is_faster_in_parts(f)):
             return None
-        if past is not None and self.context.may_touch(f.root, *past.joins):
+        if past is not None and self.context.may_touch(f.root, *(side.node for side in past)):
             return with_past(f, past, self.context)
         return multi_head_attention(f)
 
@@ -228,7 +227,7 @@ def _may_guard_rows(biased: Biased, query: Heads, key: Heads, value: Heads) -> b
         return False
     if any((n := scalar(v)) is None or not n <= 0 for v in where.inputs[1:]):
         return False
-    sources = {projected_from(side.source) for side in (query, *past.later)}
+    sources = {projected_from(side.source) for side in (query, *(joined.later for joined in past))}
     return len(sources) == 1 and None not in sources
 
 
@@ -279,10 +278,10 @@ def _may_join(biased: Biased) -> bool:
 def _fit(heads: tuple[Heads, Heads, Heads], scores: Node | None, values: Node | None) -> bool:
     """True if the Reshapes of scores and values, if present, restore the axes of batch and heads."""
     query, key, value = heads
-    wanted = Unflat(length(query, 0), query.count, length(query, 1), columns=length(key, 1))
-    return (scores is None or unflattened(scores, wanted)) and (
-        values is None or unflattened(values, wanted._replace(columns={value.size}))
-    )
+    outer: tuple[set[Element], ...] = (length(query, 0), {query.count}, length(query, 1))
+    if scores is not None and not unflattened(scores, (*outer, length(key, 1))):
+        return False
+    return values is None or unflattened(values, (*outer, {value.size}))
 
 
 _GUARD = P("Where", P("IsNaN", "weights", name="test"), C("zero", where=exactly(0)), "weights")

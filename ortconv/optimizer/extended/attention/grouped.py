@@ -16,7 +16,7 @@ from ortconv.optimizer.extended.attention.partial_rotary import is_plain, rotate
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import transpose_perm
 
-_HEADS = P("Transpose", P("Reshape", "x", "heads", name="split"), name="turn")
+_HEADS = P("Transpose", P("Reshape", "x", "heads", name="split"), name="transpose")
 
 
 @rule("RotaryRowsFusion", rotated(_HEADS))
@@ -25,27 +25,27 @@ def rotate_rows(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    split, turn = m.node("split"), m.node("turn")
+    split, transpose = m.node("split"), m.node("transpose")
     x, dims, width = m.x.shape, split.out.shape, m.cos.dim(1)
-    if x is None or dims is None or len(x) != 3 or len(dims) != 4 or transpose_perm(turn) != SPLIT:
+    if x is None or dims is None or len(x) != 3 or len(dims) != 4 or transpose_perm(transpose) != SPLIT:
         return None
     if not is_plain(m.root):
         return None
     if not isinstance(width, int) or dims[3] != 2 * width or not equal_shapes(x[:2], dims[:2]):
         return None
     rows = New("Reshape", [rotate(m, m.x, m.x.type), m.heads], like=split, types=[split.out.type])
-    return New("Transpose", [rows], like=turn)
+    return New("Transpose", [rows], like=transpose)
 
 
 def _swapped(x: PatternInput) -> P:
     """Pattern for rows x that are split into a matrix of heads, with this matrix transposed, and reshaped to rows."""
-    return P("Reshape", P("Transpose", P("Reshape", x, C("heads"), name="split"), name="turn"), C("rows"))
+    return P("Reshape", P("Transpose", P("Reshape", x, C("heads"), name="split"), name="transpose"), C("rows"))
 
 
 def _order(m: Match, x: Value) -> Array | None:
     """The columns of x in the order after the transposition of heads; None for any other sequence of nodes."""
     parts = _parts(m)
-    if x.rank != 3 or len(parts) != 3 or transpose_perm(m.node("turn")) != SWAP_HEADS or x.dim(2) != prod(parts):
+    if x.rank != 3 or len(parts) != 3 or transpose_perm(m.node("transpose")) != SWAP_HEADS or x.dim(2) != prod(parts):
         return None
     return np.arange(prod(parts)).reshape(parts).transpose(1, 0, 2).reshape(-1)
 
@@ -101,7 +101,7 @@ def swap_before_rotation(m: Match) -> Replacement:
 def swap_rows(m: Match) -> Replacement:
     """MatMul(Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(x))), w)  ->  MatMul(x, w'), with the rows of w in that order"""
     order = _order(m, m.x)
-    if order is None or m.w.shape is None or m.w.rank != 2 or m.w.dim(0) != len(order) or len(m.w.uses) > 1:
+    if order is None or m.w.rank != 2 or m.w.dim(0) != len(order) or len(m.w.uses) > 1:
         return None
     if ints(m.rows) != (0, 0, len(order)):
         return None
@@ -112,11 +112,11 @@ def swap_rows(m: Match) -> Replacement:
 
 def _swap(m: Match) -> New:
     """The same Reshapes and Transpose, applied to x."""
-    split, turn = m.node("split"), m.node("turn")
+    split, transpose = m.node("split"), m.node("transpose")
     rows = New("Reshape", [m.x, m.heads], like=split, types=[split.out.type])
-    turned = New("Transpose", [rows], like=turn, types=[turn.out.type])
+    transposed = New("Transpose", [rows], like=transpose, types=[transpose.out.type])
     shape = np.array([0, 0, prod(_parts(m))], np.int64)
-    return New("Reshape", [turned, shape], types=[m.x.type])
+    return New("Reshape", [transposed, shape], types=[m.x.type])
 
 
 HEAD_ORDER = swap_columns + swap_bias + swap_before_rotation + swap_rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
@@ -140,32 +140,25 @@ def flattened(value: Value) -> Value | None:
     return x if sum(d in known for d, known in zip(wanted, dims)) >= 2 else None
 
 
-class Unflat(NamedTuple):
-    """Dimensions with batch and heads in axes of their own. A set has all elements known to equal the dimension."""
+def unflattened(node: Node, dims: Sequence[set[Element]]) -> bool:
+    """True for a Reshape that splits the common axis of batch and heads into axes of these dimensions: batch, heads, rows, columns.
 
-    batch: set[Element]
-    heads: int
-    rows: set[Element]
-    columns: set[Element]
-
-
-def unflattened(node: Node, dims: Unflat) -> bool:
-    """True for a Reshape that splits the common axis of batch and heads into these dimensions."""
+    Each set has all elements known to equal the dimension.
+    """
     x = node.inputs[0]
     found = output_dims(node) if node.is_op("Reshape") else []
     if x is None or x.rank != 3 or len(found) != 4:
         return False
-    sides: tuple[set[Element], ...] = (dims.batch, {dims.heads}, dims.rows, dims.columns)
-    known = [bool(side & its) for side, its in zip(sides, found)]
+    known = [bool(side & its) for side, its in zip(dims, found)]
     return known[1] and sum(known) >= 3
 
 
 def _from_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:
     """Heads that a Reshape splits from rows, and a Transpose with this permutation moves before the rows."""
-    turn = path.value.producer
-    if turn is None or transpose_perm(turn) != perm:
+    transpose = path.value.producer
+    if transpose is None or transpose_perm(transpose) != perm:
         return None
-    reshape = producer_of(turn.inputs[0], "Reshape")
+    reshape = producer_of(transpose.inputs[0], "Reshape")
     split = None if reshape is None else split_of(reshape)
     if split is None:
         return None

@@ -65,7 +65,7 @@ def with_whole_bias(f: Found, past: Past, masks: Masks, context: Context) -> Fou
     Only for attention with a past: it usually has one row of queries, so that the larger bias costs little. All layers
     share the bias, so the past must be an input and not computed.
     """
-    earlier = past.earlier[0]
+    earlier = past[0].earlier
     if f.bias is None or earlier.producer is not None or may_make(f, "MultiHeadAttention", context):
         return f
     whole = New("Expand", [f.bias], types=[whole_type(f.bias, f.query)])
@@ -81,14 +81,15 @@ def multi_head_attention(f: Found) -> Node:
 
 def with_past(f: Found, past: Past, context: Context) -> Node:
     """The fused node, which appends the present keys and values to the past ones, and returns both."""
-    whole = [side.whole for side in past.later]
-    use = New("MultiHeadAttention", [f.query.source, *whole, None, None, None, *past.earlier], domain=MICROSOFT)
-    apart = any(side.source.rank == 4 for side in past.later) and context.may_make(f.graph, use)
-    types = [join.out.type for join in past.joins]
-    node = _make(f, "MultiHeadAttention", [*_operands(f, past.later, apart), *past.earlier], {}, types)
-    for join, present in zip(past.joins, node.present_outputs[1:]):
-        f.graph.replace(join.out, present)
-        f.graph.remove_dead(join)
+    earlier, later = [side.earlier for side in past], (past[0].later, past[1].later)
+    whole = [side.whole for side in later]
+    use = New("MultiHeadAttention", [f.query.source, *whole, None, None, None, *earlier], domain=MICROSOFT)
+    apart = any(side.source.rank == 4 for side in later) and context.may_make(f.graph, use)
+    types = [side.node.out.type for side in past]
+    node = _make(f, "MultiHeadAttention", [*_operands(f, later, apart), *earlier], {}, types)
+    for side, present in zip(past, node.present_outputs[1:]):
+        f.graph.replace(side.node.out, present)
+        f.graph.remove_dead(side.node)
     return node
 
 
@@ -161,8 +162,8 @@ def _merged(side: Heads, before: Node) -> Value:
     """Heads in the form of rows."""
     batch, count, rows, size = side.source.shape or (None,) * 4
     hidden, type = side.count * side.size, TensorType(DType.FLOAT, (batch, rows, count, size))
-    turned = insert("Transpose", [side.source], type, before, {"perm": Ints(MERGE)})
-    return reshaped(turned, (0, 0, hidden), before, TensorType(DType.FLOAT, (batch, rows, hidden)))
+    transposed = insert("Transpose", [side.source], type, before, {"perm": Ints(MERGE)})
+    return reshaped(transposed, (0, 0, hidden), before, TensorType(DType.FLOAT, (batch, rows, hidden)))
 
 
 def by_groups(f: Found, masks: Masks) -> Found:
@@ -196,8 +197,8 @@ def _swapped(rows: Value, parts: tuple[int, int, int], before: Node) -> Value:
     dims, (first, second, size) = (rows.dim(0), rows.dim(1)), parts
     split = reshaped(rows, (0, 0, *parts), before, TensorType(DType.FLOAT, (*dims, *parts)))
     type = TensorType(DType.FLOAT, (*dims, second, first, size))
-    turned = insert("Transpose", [split], type, before, {"perm": Ints(SWAP_HEADS)})
-    return reshaped(turned, (0, 0, prod(parts)), before, TensorType(DType.FLOAT, (*dims, prod(parts))))
+    transposed = insert("Transpose", [split], type, before, {"perm": Ints(SWAP_HEADS)})
+    return reshaped(transposed, (0, 0, prod(parts)), before, TensorType(DType.FLOAT, (*dims, prod(parts))))
 
 
 def put(f: Found, fused: Value) -> None:

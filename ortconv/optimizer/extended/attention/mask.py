@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.broadcast import broadcast_dims
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operands import ints, producer_of, source_of
 from ortconv.ir.slices import AxisSlice, axis_slices
-from ortconv.ir.symbols import stretches_to, terms, times
+from ortconv.ir.symbols import broadcast_dims, stretches_to, terms, times
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS
@@ -355,7 +354,7 @@ def _common(a: Value, b: Value, scores: Scores) -> Shape | None:
 
 
 def _common_dim(pair: tuple[Element, ...], known: set[Element]) -> Dim:
-    """The dimension to which two of masks broadcast, where the scores have one of the known lengths."""
+    """The dimension to which those of two masks broadcast, where the scores have one of the known lengths."""
     longer = [d for d in pair if d != 1]
     if longer and all(_is_one_of(d, known) for d in longer):
         return _dim(known)

@@ -39,11 +39,11 @@ def rotate_heads(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    turn = producer_of(_whole(m), "Transpose")
-    if turn is None or transpose_perm(turn) != SPLIT:
+    transpose = producer_of(_whole(m), "Transpose")
+    if transpose is None or transpose_perm(transpose) != SPLIT:
         return None
-    rotated = _rotate(m, turn.present_inputs[0])
-    return rotated and New("Transpose", [rotated], like=turn)
+    rotated = _rotate(m, transpose.present_inputs[0])
+    return rotated and New("Transpose", [rotated], like=transpose)
 
 
 _ROWS = rotated(P("Reshape", "part", ..., name="rows"))

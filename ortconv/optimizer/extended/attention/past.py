@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value
@@ -16,20 +16,16 @@ ROWS = 2
 """The axis of heads (batch, count, rows, size) along which steps are concatenated."""
 
 
-class Past(NamedTuple):
-    """The nodes Concat(earlier heads, later heads) for keys and for values."""
-
-    joins: tuple[Node, Node]
-    earlier: tuple[Value, Value]
-    later: tuple[Heads, Heads]
-
-
 class Joined(NamedTuple):
     """A node Concat(earlier heads, later heads) along the rows."""
 
     node: Node
     earlier: Value
     later: Heads
+
+
+Past = tuple[Joined, Joined]
+"""The nodes that append the later keys, and the later values."""
 
 
 def joined(side: Heads) -> Joined | None:
@@ -55,7 +51,7 @@ def past_of(key: Heads, value: Heads) -> Past | None:
     same = dim_of(keys.earlier, ROWS) == dim_of(values.earlier, ROWS) or length(keys.later, 1) & length(values.later, 1)
     if not same:
         return None
-    return Past((keys.node, values.node), (keys.earlier, values.earlier), (keys.later, values.later))
+    return keys, values
 
 
 class Pasts:
@@ -68,12 +64,12 @@ class Pasts:
     def find(self, key: Heads, value: Heads, others: Iterable[Value | None]) -> Past | None:
         """The Concats of keys and values, if no other attention reads them and no other input depends on them; else None."""
         past = past_of(key, value)
-        if past is None or any(self.readers[join.out] > 1 for join in past.joins):
+        if past is None or any(self.readers[side.node.out] > 1 for side in past):
             return None
-        inputs = (*others, *past.earlier, *(side.source for side in past.later))
-        return None if self._needs(inputs, past.joins) else past
+        inputs = (*others, *(value for side in past for value in (side.earlier, side.later.source)))
+        return None if self._needs(inputs, [side.node for side in past]) else past
 
-    def _needs(self, values: Iterable[Value | None], nodes: tuple[Node, ...]) -> bool:
+    def _needs(self, values: Iterable[Value | None], nodes: Sequence[Node]) -> bool:
         """True if any of the values depends on an output of one of the nodes."""
         first = min(self.places[node] for node in nodes)
         seen: set[Node] = set()

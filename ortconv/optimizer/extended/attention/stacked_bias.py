@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ortconv.ir.broadcast import broadcast_shapes
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.operands import only_reader
-from ortconv.ir.symbols import quotient
+from ortconv.ir.symbols import broadcast_shapes, quotient
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, numbers
 from ortconv.optimizer.engine import Context

@@ -23,5 +23,5 @@ PASSES = (
     Pass("QDQFinalCleanupTransformer", "extended.qdq.drop:cancel_pair", *QUANTIZE),
 )
 
-OPT_IN = (Pass("QDQS8ToU8Shared", "extended.qdq.signed:shift_shared_activations", *QUANTIZERS),)
+OPT_IN = (Pass("QDQS8ToU8Shared", "extended.qdq.signed:shift_shared_activations", *QUANTIZERS, inexact=True),)
 """Passes that run only on request."""

@@ -121,29 +121,27 @@ def _saturates(q: Node, number: float, *, low: bool) -> bool:
 
 @rule(
     "ClipQuantRewrite",
-    *quantize_patterns(P("Clip", "x", C("low", optional=True), C("high", optional=True), name="clip")),
+    *quantize_patterns(P("Clip", "x", C("low", optional=True), C("high", optional=True), name="clamp")),
 )
 def drop_clip(m: Match) -> Replacement:
     """Q(Clip(x))  ->  Q(x), if Q saturates at the bounds of Clip or before
 
     Counterpart: ClipQuantRewrite
     """
-    low, high = clip_bounds(m.node("clip"))
+    low, high = clip_bounds(m.node("clamp"))
     if not (_saturates(m.root, low, low=True) and _saturates(m.root, high, low=False)):
         return None
     return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
 
 
-@rule("ReluQuantRewrite", *quantize_patterns(P("Relu", "x")))
+@rule("ReluQuantRewrite", *quantize_patterns(P("Relu", "x", name="clamp")))
 def drop_relu(m: Match) -> Replacement:
     """Q(Relu(x))  ->  Q(x), if Q returns no integer below that of 0
 
     Counterpart: ReluQuantRewrite
     Differs: the zero point may be absent, and 16-bit integers are supported.
     """
-    if not _saturates(m.root, 0.0, low=True):
-        return None
-    return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
+    return drop_clip[0].build(m)
 
 
 @rule(

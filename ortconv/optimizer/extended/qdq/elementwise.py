@@ -110,47 +110,39 @@ def _softmax_parameters(y: Quantized) -> list[NewInput]:
     return [y.parameters[0] if scale == step[0] else np.array(scale), y.parameters[1]]
 
 
-class Unary(NamedTuple):
-    """An operator with one input: the attributes of its counterpart, the condition under which both have the same result, and the
-    parameters of that result.
+class QLinear(NamedTuple):
+    """The counterpart of an operator: its attributes, the condition under which both have the same result, and the parameters of
+    that result.
     """
 
-    attrs: Callable[[Node], dict[str, Attribute]]
+    attrs: Callable[[Node], dict[str, Attribute]] = lambda node: {}
     fits: Callable[[Node, Quantized], bool] = lambda node, y: True
     parameters: Callable[[Quantized], list[NewInput]] = lambda y: y.parameters
 
 
-UNARY = {
-    "AveragePool": Unary(lambda node: {k: v for k, v in node.attrs.items() if k != "dilations"}, _pool_fits),
-    "GlobalAveragePool": Unary(lambda node: {"channels_last": 0}, _pool_fits),
-    "LeakyRelu": Unary(lambda node: {"alpha": attribute(node, "alpha")}),
-    "Sigmoid": Unary(lambda node: {}),
-    "Softmax": Unary(
+COUNTERPARTS = {
+    "Add": QLinear(),
+    "AveragePool": QLinear(lambda node: {k: v for k, v in node.attrs.items() if k != "dilations"}, _pool_fits),
+    "GlobalAveragePool": QLinear(lambda node: {"channels_last": 0}, _pool_fits),
+    "LeakyRelu": QLinear(lambda node: {"alpha": attribute(node, "alpha")}),
+    "Mul": QLinear(),
+    "Sigmoid": QLinear(),
+    "Softmax": QLinear(
         lambda node: {"axis": attribute(node, "axis"), "opset": since_version(node)}, _softmax_fits, _softmax_parameters
     ),
 }
 
 
-@rule("QDQSelectorActionTransformer", *quantize_patterns(P(tuple(UNARY), "x", name="target")))
-def fuse_unary(m: Match) -> Replacement:
-    "Q(op(DQ(x)))  ->  QLinear<op>(x)"
+@rule("QDQSelectorActionTransformer", *quantize_patterns(P(tuple(COUNTERPARTS), ..., name="target")))
+def fuse_counterpart(m: Match) -> Replacement:
+    "Q(op(DQ(x), ...))  ->  QLinear<op>(x, ...)"
     target = m.node("target")
-    found, unary = _operands(m, range(1)), UNARY[target.op]
-    if found is None or not unary.fits(target, found[1]):
+    found, counterpart = _operands(m, range(len(target.inputs))), COUNTERPARTS[target.op]
+    if found is None or not counterpart.fits(target, found[1]):
         return None
-    (x,), y = found
-    return microsoft(f"QLinear{target.op}", [*x.operand, *unary.parameters(y)], target, unary.attrs(target))
-
-
-@rule("QDQSelectorActionTransformer", *quantize_patterns(P(("Add", "Mul"), "a", "b", name="target")))
-def fuse_binary(m: Match) -> Replacement:
-    "Q(op(DQ(a), DQ(b)))  ->  QLinear<op>(a, b)"
-    found = _operands(m, range(2)) if m.graph.opset() >= 7 else None
-    if found is None:
-        return None
-    (a, b), y = found
-    target = m.node("target")
-    return microsoft(f"QLinear{target.op}", [*a.operand, *b.operand, *y.parameters], target)
+    inputs, y = found
+    parts = [part for x in inputs for part in x.operand]
+    return microsoft(f"QLinear{target.op}", [*parts, *counterpart.parameters(y)], target, counterpart.attrs(target))
 
 
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P("Concat", ..., name="target")))
@@ -217,5 +209,5 @@ def _exactly(value: Value, like: Quantized, near: Node) -> Quantized | None:
     return Quantized(codes, constant(near, np.array(scale, np.float32)), constant(near, np.array(zero, kind)), 1)
 
 
-RULES = fuse_unary + fuse_binary + fuse_concat + fuse_where
+RULES = fuse_counterpart + fuse_concat + fuse_where
 BETWEEN_QUANTIZERS = drop.RULES + RULES + product.RULES

@@ -5,13 +5,11 @@ Weights of 8 bits are unchanged: in float32 that kernel is slower than Dequantiz
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.tensor import Array, Tensor, two_per_byte
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import is_plain_gemm, numbers, without_absent
 from ortconv.optimizer.engine import Replacement, rule
@@ -29,15 +27,6 @@ FLOAT32 = 1
 """The accuracy level that computes in float32."""
 
 
-class WeightBlocks(NamedTuple):
-    """A weight (K, N) for MatMulNBits: values (N, blocks, bytes), scales (N * blocks,), and zero points or None."""
-
-    codes: Array
-    scales: Array
-    zero_points: Array | None
-    attrs: dict[str, Attribute]
-
-
 def _constants(dq: Node) -> tuple[Tensor, Array, Array] | None:
     """The 4-bit weight matrix of a DequantizeLinear, its float32 scales, and its zero points, if all are constant; else None."""
     weight, scale, zero = (dq.constant(i) for i in range(3))
@@ -50,7 +39,8 @@ def _constants(dq: Node) -> tuple[Tensor, Array, Array] | None:
     return weight, scale.numpy(), np.zeros(scale.shape, np.int8) if zero is None else zero.numpy().astype(np.int8)
 
 
-def _blocks(dq: Node) -> WeightBlocks | None:
+def _blocks(dq: Node) -> tuple[list[Array | None], dict[str, Attribute]] | None:
+    """The inputs and attributes of MatMulNBits for a weight (K, N): values (N, blocks, bytes), scales, zero points or None."""
     constants = _constants(dq)
     if constants is None:
         return None
@@ -65,10 +55,10 @@ def _blocks(dq: Node) -> WeightBlocks | None:
     count = len(scales)
     codes = np.zeros((count * size, columns), np.uint8)
     codes[:rows] = weight.numpy().astype(np.int8) - low
-    packed = _packed(codes.T.reshape(columns, count, size))
-    zero_points = None if (offsets == DEFAULT_ZERO_POINT).all() else _packed(offsets.T).reshape(-1)
+    packed = two_per_byte(codes.T.reshape(columns, count, size))
+    zero_points = None if (offsets == DEFAULT_ZERO_POINT).all() else two_per_byte(offsets.T).reshape(-1)
     attrs: dict[str, Attribute] = {"K": rows, "N": columns, "bits": 4, "block_size": size, "accuracy_level": FLOAT32}
-    return WeightBlocks(packed, np.ascontiguousarray(scales.T).reshape(-1), zero_points, attrs)
+    return [packed, np.ascontiguousarray(scales.T).reshape(-1), zero_points], attrs
 
 
 def _by_block(parameter: Array, dq: Node, rows: int, columns: int, size: int) -> Array | None:
@@ -81,13 +71,6 @@ def _by_block(parameter: Array, dq: Node, rows: int, columns: int, size: int) ->
     if parameter.size != 1 and (axis != 1 or parameter.shape != (columns,)):
         return None
     return np.ascontiguousarray(np.broadcast_to(parameter.reshape(1, -1), (blocks, columns)))
-
-
-def _packed(codes: Array) -> Array:
-    """Unsigned 4-bit values, two per byte along the last axis, the first in the low bits; the rest is filled with 0."""
-    if codes.shape[-1] % 2:
-        codes = np.concatenate([codes, np.zeros((*codes.shape[:-1], 1), np.uint8)], axis=-1)
-    return np.ascontiguousarray(codes[..., 0::2] | (codes[..., 1::2] << 4))
 
 
 _WEIGHTS = tuple(P("DequantizeLinear", C("weight"), ..., name="dequantize", domain=d) for d in DOMAINS)
@@ -115,8 +98,8 @@ def _fused(m: Match, bias: Value | None) -> Replacement:
     blocks = _blocks(m.node("dequantize"))
     if blocks is None:
         return None
-    weights = (blocks.codes, blocks.scales, blocks.zero_points)
-    return microsoft("MatMulNBits", without_absent([m.a, *weights, None, bias]), m.root, blocks.attrs)
+    weights, attrs = blocks
+    return microsoft("MatMulNBits", without_absent([m.a, *weights, None, bias]), m.root, attrs)
 
 
 @rule(

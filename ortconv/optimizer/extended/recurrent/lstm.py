@@ -180,7 +180,7 @@ def _replace(graph: Graph, chain: Chain, context: Context) -> bool:
     weights, end = _weights(chain[-1]), chain[-1].cell
     if weights is None:
         return False
-    label, before, made = end.root.label, len(graph), _LstmMaker(graph, chain[0].cell.root)
+    label, before, made = end.root.label, len(graph), _LstmMaker(chain[0].cell.root)
     inside, nodes = _nodes(chain), [*(link.cell.root for link in reversed(chain)), end.c.producer]
     read = [link for link in chain if link.cell.h.is_read_outside(inside)]
     only_last = read == [chain[-1]]
@@ -229,7 +229,7 @@ class _LstmMaker(Maker):
     __slots__ = ()
 
     def with_axes(self, op: str, value: Value, axes: Sequence[int], shape: tuple[Dim, ...]) -> Value:
-        if self.graph.opset() >= LISTS_BY_INPUT[op]:
+        if self.place.parent.opset() >= LISTS_BY_INPUT[op]:
             return self.node(op, [value, self.ints(*axes)], {}, shape)
         return self.node(op, [value], {"axes": Ints(axes)}, shape)
 
@@ -281,8 +281,8 @@ class _LstmMaker(Maker):
         self, inputs: Operands, attrs: dict[str, Attribute], shape: tuple[Dim, ...], wanted: Sequence[bool]
     ) -> list[Value | None]:
         """The three outputs of an LSTM, the first with this shape; None for each one that is not wanted."""
-        base = self.graph.fresh(f"{self.place.name or self.place.out.name}/LSTM")
-        names = [self.graph.fresh(f"{base}_{part}") if w else None for part, w in zip(("y", "h", "c"), wanted)]
+        base = self.place.parent.fresh(f"{self.place.name or self.place.out.name}/LSTM")
+        names = [self.place.parent.fresh(f"{base}_{part}") if w else None for part, w in zip(("y", "h", "c"), wanted)]
         types = [TensorType(DType.FLOAT, s) for s in (shape, shape[1:], shape[1:])]
         node = insert_node("LSTM", inputs, without_absent(names), types, self.place, attrs, name=base)
         return [node.output(i) for i in range(3)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.engine import constant
@@ -16,9 +16,8 @@ from ortconv.optimizer.insertion import insert
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """Creates nodes before a given place in a graph, assigned to the provider of that place."""
+    """Creates nodes before a given node, the place, assigned to the provider of that place."""
 
-    graph: Graph
     place: Node
 
     def constant(self, array: Array) -> Value:

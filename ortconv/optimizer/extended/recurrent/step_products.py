@@ -71,7 +71,7 @@ def _replace(graph: Graph, key: Key, products: list[tuple[int, Node]], context: 
     if not context.may_touch(*nodes) or (len(indices) != x.dim(axis) and graph.opset() < SLICE_BY_INPUTS):
         return False
     label, before = nodes[0].label, len(graph)
-    make = Maker(graph, nodes[0])
+    make = Maker(nodes[0])
     product = _product_of(make, make.part(x, axis, indices[0], len(indices)), w, transposed, bias)
     for index, node in products:
         graph.replace(node.out, make.element(product, axis, index - indices[0], node.out.shape))

@@ -1,15 +1,16 @@
-"""A transposition that ONNX Runtime's kernel would do element by element becomes two that move blocks."""
+"""Transposes in the form that ONNX Runtime's kernel does fastest: it moves blocks, but else element by element."""
 
 from __future__ import annotations
 
 import math
 
-from ortconv.ir.graph import Ints, Value
+from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import reshape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.permutation import Perm, compose, transpose_perm
+from ortconv.optimizer.shapes import Element, dim_of, refined, target
 
 SMALLEST_BLOCK = 8
 SMALLEST = 4096
@@ -69,3 +70,35 @@ def merge_transposes(m: Match) -> Replacement:
     if first and second and halves(compose(first, second), m.x) == (first, second):
         return None
     return reshape.merge_transposes[0].build(m)
+
+
+@rule("MatrixTransposeFusion", P("Reshape", P("Transpose", P("Reshape", "x", ..., name="flat"), name="transpose"), ...))
+def fuse_matrix_transpose(m: Match) -> Replacement:
+    """Reshape(Transpose<0, 2, 1>(Reshape(x, (-1, rows, columns))), (..., columns, rows))  ->  Transpose(x) of the last two axes
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    x, transpose = m.x, m.node("transpose")
+    rank = x.rank or 0
+    if rank < 3 or transpose_perm(transpose) != (0, 2, 1):
+        return None
+    *lead, rows, columns = (dim_of(x, i) for i in range(rank))
+    if not _makes(m.node("flat"), (-1, rows, columns)) or not _makes(m.root, (*lead, columns, rows)):
+        return None
+    perm = Ints((*range(rank - 2), rank - 1, rank - 2))
+    return New("Transpose", [x], {"perm": perm}, like=transpose)
+
+
+def _makes(reshape: Node, wanted: tuple[Element, ...]) -> bool:
+    """True if a Reshape makes these dimensions. At most one of them may be -1; it is not compared."""
+    stated = target(reshape)
+    if stated is None or len(stated) != len(wanted):
+        return False
+    open_ended = -1 in wanted
+    return all(
+        w == -1 or (w is not None and w in (s, k)) or (s == -1 and not open_ended)
+        for s, k, w in zip(stated, refined(stated, reshape.out), wanted)
+    )
+
+
+MATRIX = fuse_matrix_transpose + merge_transposes
