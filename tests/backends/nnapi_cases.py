@@ -197,12 +197,8 @@ def products() -> Iterator[Case]:
     signed = RNG.integers(-127, 128, (5, 4)).astype(np.int8)
     bias = (RNG.integers(-900, 900, 4).astype(np.int32), 0.02 * 0.01, 0)
     yield qdq("Gemm", [x, (bytes_(5, 4), 0.01, 130), bias], (0.05, 120), "u8u8")
-    yield qdq("Gemm", [x, (signed.T.copy(), 0.01, 0)], (0.05, 120), "transposed", transB=1)
-    scales = np.array([0.01, 0.02, 0.005, 0.008], np.float32)
-    channels = (signed.T.copy(), scales, np.zeros(4))
-    yield qdq(
-        "Gemm", [x, channels, (bias[0], np.float32(0.02) * scales, np.zeros(4))], (0.05, 120), "channels", transB=1
-    )
+    yield qdq("Gemm", [x, (bytes_(4, 5), 0.01, 130)], (0.05, 120), "transposed", transB=1)
+    yield qdq("Gemm", [x, (signed, 0.01, 0), bias], (0.05, 120), "u8s8")
     yield qdq("MatMul", [x, (signed, 0.01, 0)], (0.05, 120), "u8s8")
     qlinear = [("feed", x[1]), np.float32(0.02), np.uint8(128), signed, np.float32(0.01), np.int8(0), np.float32(0.05),
                np.uint8(120)]  # fmt: skip

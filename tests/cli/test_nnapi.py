@@ -69,7 +69,7 @@ def test_every_partition_as_text(samples: Path, capsys: pytest.CaptureFixture[st
     assert len(heads) == len(printed("nnapi", "dump", model)["partitions"]) > 1
     assert heads[0].endswith("on nnapi-reference, sim-npu")
     convolutions = [line for line in lines if " = CONV_2D(" in line]
-    assert len(convolutions) == 5
+    assert len(convolutions) == 4
     assert [line for line in lines if ") on nnapi-reference" in line and " = QUANTIZE(" in line]
     assert ") on sim-npu" in convolutions[0]
 

@@ -499,9 +499,14 @@ def test_objections_say_what_helps(inputs, nodes, advice):
     assert advice in objection.advice
 
 
-def test_per_channel_weights_are_refused_for_matmul_but_not_for_gemm():
+def test_per_channel_weights_of_gemm_and_matmul():
     nodes = f"a = DequantizeLinear (x, s, z)  b = DequantizeLinear <axis = 0> (w, sw, zw)  t = {{}} (a, b)  {END}"
     weights = {"w": i8(4, 4), "sw": f32(4), "zw": np.zeros(4, np.int8)}
-    assert partition(make("uint8[2,4] x", nodes.format("Gemm"), **weights)).taken == 4
+    assert messages(make("uint8[2,4] x", nodes.format("Gemm"), **weights), "Gemm") == [
+        f"runtime: input 1 'w' has a scale for each channel: NNAPI's FULLY_CONNECTED has one{FAILS}"
+    ]
+    assert messages(make("uint8[2,4] x", nodes.format("Gemm <transB = 1>"), **weights), "Gemm") == [
+        f"runtime: input 1 'w' is int8 with transB 1{FAILS}"
+    ]
     assert partition(make("uint8[2,4] x", nodes.format("MatMul"), **weights)).taken == 0
     assert partition(make("uint8[2,4] x", nodes.format("Gemm"), **weights), Target(feature_level=28)).taken == 0

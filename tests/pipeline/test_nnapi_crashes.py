@@ -23,6 +23,18 @@ g (float[1,3,4,4] x) => (float[1,3,8,8] y) <float[0] none = {}, int64[4] sizes =
 }"""
 
 
+GEMM = """<ir_version: 8, opset_import: ["": 13]>
+g (float[2,4] x) => (float[2,3] y) <float s = {0.1}, uint8 o = {3}, int8[3,4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
+ float t = {0.05}, int8 k = {0}> {
+  q = QuantizeLinear(x, s, o)
+  a = DequantizeLinear(q, s, o)
+  b = DequantizeLinear(w, t, k)
+  c = Gemm<transB = 1>(a, b)
+  d = QuantizeLinear(c, s, o)
+  y = DequantizeLinear(d, s, o)
+}"""
+
+
 def converted(source: str, folder: Path, **settings: object) -> Graph:
     model = onnx.parser.parse_model(source)
     ortconv.convert(model, folder / "m.ort", **settings)
@@ -43,6 +55,14 @@ def test_empty_scales(tmp_path: Path) -> None:
     assert [node.op for node in graph] == ["Resize", "Relu"]
     (found,) = partition(graph, Target()).partitions
     assert len(found.nodes) == 2
+
+
+def test_signed_gemm(tmp_path: Path) -> None:
+    graph = converted(GEMM, tmp_path, use_nnapi=True)
+    (found,) = partition(graph, Target()).partitions
+    assert len(found.nodes) == len(list(graph)) == 6
+    (gemm,) = (node for node in graph if node.op == "Gemm")
+    assert gemm.attr("transB", 0) == 0
 
 
 def test_the_passes_can_be_disabled(tmp_path: Path) -> None:

@@ -9,40 +9,18 @@ import numpy as np
 from ortconv.backends.nnapi.builder import Builder, Lowering, shape_of, value_of
 from ortconv.backends.nnapi.convolution import bias, weights
 from ortconv.ir.units import NodeUnit
-from ortconv.nnapi import Operation, PaddingCode
+from ortconv.nnapi import Operation
 
 
 def gemm(b: Builder, unit: NodeUnit) -> None:
     """FULLY_CONNECTED with the weights as [N, K]."""
     x, turned = b.operand(value_of(unit)), bool(unit.target.attr("transB", 0))
-    if _per_channel(unit):
-        _pixels(b, unit, x, turned)
-        return
     if unit.constant(1) is None:
         w = b.operand(value_of(unit, 1))
     else:
         w = weights(b, unit, 1, lambda array: array if turned else array.T, 0)
     inputs = [x, w, bias(b, unit, b.dims(w)[0], x, w), b.activation(unit)]
     b.emit(unit, Operation.FULLY_CONNECTED, inputs)
-
-
-def _per_channel(unit: NodeUnit) -> bool:
-    operand = unit.inputs[1]
-    scale = None if operand is None or operand.scale is None else operand.scale.constant
-    return scale is not None and scale.size > 1
-
-
-def _pixels(b: Builder, unit: NodeUnit, x: int, turned: bool) -> None:
-    """Write the product as a convolution of one-pixel images: FULLY_CONNECTED does not support weights quantized per channel."""
-    rows, size = b.dims(x)
-    w = weights(b, unit, 1, lambda array: (array if turned else array.T)[:, None, None, :], 0)
-    out, one = b.make(b.result(unit)), b.int32(1)
-    units = b.dims(w)[0]
-    made = b.temporary(b.kind(out), (rows, 1, 1, units))
-    images = _reshaped(b, x, (rows, 1, 1, size))
-    inputs = [images, w, bias(b, unit, units, x, w), b.int32(PaddingCode.VALID), one, one, b.activation(unit)]
-    b.add(Operation.CONV_2D, inputs, [made])
-    b.add(Operation.RESHAPE, [made, b.ints((rows, units))], [out])
 
 
 def matmul(b: Builder, unit: NodeUnit) -> None:

@@ -1,4 +1,4 @@
-"""Equal forms of nodes on which ONNX Runtime's NNAPI provider ends the process, wherever the nodes would run."""
+"""Equal forms of nodes on which ONNX Runtime's NNAPI provider ends the process, or fails to create a session."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ortconv.ir.operands import constant_of, is_only_quantized
+from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.pattern import C, Match, P
 
 if TYPE_CHECKING:
     from ortconv.ir.graph import Value
@@ -43,6 +44,32 @@ def _scales(x: Value, y: Value) -> Array | None:
     sizes = np.array(before, np.float32)
     scales = np.array(after, np.float32) / sizes
     return scales if tuple((sizes * scales).astype(np.int64)) == after else None
+
+
+@rule(
+    "SignedGemmRewrite",
+    P("Gemm", P("DequantizeLinear", ...), P("DequantizeLinear", C("w"), C("scale"), ..., name="dq"), ...),
+)
+def rewrite_signed_gemm(m: Match) -> Replacement:
+    """Gemm<transB=1>(a, DequantizeLinear(w))  ->  Gemm(a, DequantizeLinear(w transposed)), for int8 w and dequantized a
+
+    If w is square with a scale for each channel, it becomes Gemm(a, Identity(DequantizeLinear(w))), no quantized group.
+
+    Counterpart: none: the CPU provider accepts both
+    Opt-in: runs with --use-nnapi, since the NNAPI provider cannot compile the first form.
+    """
+    gemm, dq, w = m.root, m.node("dq"), m.w.constant
+    if w is None or w.dtype is not DType.INT8 or w.rank != 2 or dq.attr("block_size", 0):
+        return None
+    a, b, *c = gemm.inputs
+    by_channel = m.scale.constant is None or m.scale.constant.size != 1
+    if by_channel and w.shape[0] == w.shape[1]:
+        return New("Gemm", [a, New("Identity", [b]), *c], gemm.attrs, like=gemm)
+    if not gemm.attr("transB", 0):
+        return None
+    attrs = dq.attrs | {"axis": 1 - dq.attr("axis", 1) % 2} if by_channel else dq.attrs
+    weights = New("DequantizeLinear", [np.ascontiguousarray(w.numpy().T), *dq.inputs[1:]], attrs)
+    return New("Gemm", [a, weights, *c], gemm.attrs | {"transB": 0}, like=gemm)
 
 
 @rule("PadSeparation", P("Pad", ...))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import all_of, attribute_is, constant, dtype, not_constant, rank, role
+from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, dtype, not_constant, rank, role
 from ortconv.partition.nnapi.checks import coarser_output, is_quantized, needs_level, quantized
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Objection, Objections, Target
@@ -70,6 +70,20 @@ def _same_rank(unit: NodeUnit, a: int, b: int) -> str:
     return "put it between Reshapes, from and to matrices" + (", and give it the matrix" if b == 1 else "")
 
 
+def signed_weights(unit: NodeUnit, target: Target) -> Objections:
+    """Require int8 weights without transB, for which the provider makes an operand itself, and with one scale."""
+    operand = unit.inputs[1]
+    if not unit.is_group or operand is None or unit.dtype(1) is not DType.INT8:
+        return
+    scale = None if operand.scale is None else operand.scale.constant
+    if unit.target.attr("transB", 0):
+        message = f"{role(unit, 1)} is int8 with transB 1"
+        yield Objection("quantization", message, "transpose it and set transB to 0; convert --use-nnapi does so")
+    elif scale is not None and scale.size > 1:
+        message = f"{role(unit, 1)} has a scale for each channel: NNAPI's FULLY_CONNECTED has one"
+        yield Objection("quantization", message, f"quantize per tensor, {CHANGED}")
+
+
 WEIGHTS = quantized((0,), weights=1)
 ONE_BETA = all_of(
     attribute_is("transA", 0, instead="put a Transpose before it"),
@@ -79,7 +93,7 @@ ONE_BETA = all_of(
 
 ROWS = (
     NnapiRow("Gemm", since=7, check=all_of(rank(2, 2, 0, 1), ONE_BETA, gemm_weights, gemm_bias), qdq=WEIGHTS,
-        runtime=coarser_output(29), takes_empty=True),
+        runtime=all_of(coarser_output(29), signed_weights), takes_empty=True),
     NnapiRow("MatMul", check=matmul, qdq=WEIGHTS, runtime=all_of(rank(0, 4, 0, 1), coarser_output(29))),
     NnapiRow("QLinearMatMul", types=WEIGHTS, check=matmul, runtime=coarser_output(29)),
 )  # fmt: skip
