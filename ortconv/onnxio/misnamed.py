@@ -1,6 +1,6 @@
-"""Checks the names of declared dimensions: that of an input may stand at a value with another size.
+"""Checks the names of declared dimensions: that of an input may be at a value of another size.
 
-Exporters name the dimensions of outputs as their user tells them. onnxruntime ignores these names.
+Exporters name the dimensions of outputs as their users state them. onnxruntime ignores these names.
 """
 
 from __future__ import annotations
