@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ortconv.cli.options import Role, is_output, on_command_line, role_of, words
+from ortconv.cli.options import Role, is_output, role_of
+from ortconv.cli.values import on_command_line, words
 from ortconv.errors import OrtconvError
 from ortconv.wording import command_line
 

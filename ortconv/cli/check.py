@@ -12,6 +12,7 @@ from ortconv.cli import options as shared
 from ortconv.cli import present
 from ortconv.cli.github import annotate, append_summary, check_github
 from ortconv.cli.partition import TARGET, USE_NCHW, target_of
+from ortconv.cli.values import read_values
 
 
 @click.command()
@@ -55,7 +56,7 @@ def command(model: Path, baseline: Path, measure: bool, **flags: Any) -> None:
     check_github(flags["github"])
     names = ("fail_on", "update", "app_config")
     found = check(
-        model, baseline, target=target_of(shared.read_values(flags)), runs=runs, **{name: flags[name] for name in names}
+        model, baseline, target=target_of(read_values(flags)), runs=runs, **{name: flags[name] for name in names}
     )
     shown = list(sections(found))
     present(found.to_dict, lambda: shown)

@@ -13,6 +13,7 @@ from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT
 from ortconv.cli import color, print_json
 from ortconv.cli import options as shared
 from ortconv.cli.progress import stage_line
+from ortconv.cli.values import given_options, options_of
 from ortconv.errors import MismatchError, UsageError
 from ortconv.process import usable_cores
 from ortconv.wording import counted
@@ -144,7 +145,7 @@ def _convert_single(
     if view.html is not None and len(styles) > 1:
         raise UsageError("--html shows one conversion", hint="name one style")
     results = [
-        _converted(view, model, place, shared.options_of(flags, optimization_style=style, details=view.has_details))
+        _converted(view, model, place, options_of(flags, optimization_style=style, details=view.has_details))
         for style in styles
     ]
     if view.as_json:
@@ -179,7 +180,7 @@ def _converted(view: View, model: Path, place: Path | None, options: Options) ->
         from ortconv.files import write_text
         from ortconv.report.convert_page import page_of
 
-        write_text(view.html, page_of(result, model, options, shared.given_options()))
+        write_text(view.html, page_of(result, model, options, given_options()))
     _show(result, summary=not (view.as_json or view.quiet or view.markdown), trace=view.verbose)
     return result
 
@@ -196,7 +197,7 @@ def _convert_all(
         raise UsageError("--markdown shows one model", hint="--summary FILE.md is for directories")
     if view.html is not None:
         raise UsageError("--html shows one model", hint="give a model, not a directory")
-    options = [shared.options_of(flags, optimization_style=style, details=view.has_details) for style in styles]
+    options = [options_of(flags, optimization_style=style, details=view.has_details) for style in styles]
     progress = BatchView("converted", 0, view.as_json, view.quiet)
     check_github(flags["github"])
     for chosen in options:

@@ -11,6 +11,7 @@ import click
 from ortconv.choices import LEVELS, PLATFORMS, STYLES
 from ortconv.cli import options as shared
 from ortconv.cli import present
+from ortconv.cli.values import given_options, on_command_line, options_of
 from ortconv.errors import MismatchError
 from ortconv.wording import counted
 
@@ -55,9 +56,7 @@ def command(a: Path, b: Path, exit_code: bool, verbose: bool, **flags: Any) -> N
     from ortconv.report.diff import page_of, sections
 
     found = diff(a, b, options=_options(flags))
-    present(
-        found.to_dict, lambda: sections(found, everything=verbose), lambda: page_of(found, a, b, shared.given_options())
-    )
+    present(found.to_dict, lambda: sections(found, everything=verbose), lambda: page_of(found, a, b, given_options()))
     if exit_code and not found.equal:
         count = len(found.changes)
         raise MismatchError(f"{counted(count, 'change')} from {a} to {b}")
@@ -67,5 +66,5 @@ def _options(flags: Mapping[str, Any]) -> Options | None:
     """The options of the conversion on the command line; None without any."""
     from ortconv.pipeline.options import OPTIONS
 
-    given = {option.name for option, _ in shared.on_command_line()} & OPTIONS.keys()
-    return shared.options_of({name: flags[name] for name in given}) if given else None
+    given = {option.name for option, _ in on_command_line()} & OPTIONS.keys()
+    return options_of({name: flags[name] for name in given}) if given else None

@@ -13,7 +13,7 @@ from ortconv.choices import comma_separated
 from ortconv.cli import VerbResult
 from ortconv.cli.batch_view import BatchView
 from ortconv.cli.github import check_github
-from ortconv.cli.options import sizes_in
+from ortconv.cli.values import sizes_in
 from ortconv.errors import UsageError
 from ortconv.models import files_below
 

@@ -9,6 +9,7 @@ import click
 
 from ortconv.cli import options as shared
 from ortconv.cli import present
+from ortconv.cli.values import given_options, sizes_in
 
 
 @click.command()
@@ -30,11 +31,11 @@ def command(model: Path, lint: Literal["quantization"] | None, verbose: bool, **
     from ortconv.report.inspect import page_of, sections
 
     conditions = parse_gates(flags["fail_on"], "inspect")
-    fix_dims = shared.sizes_in(flags["fix_dims"])
+    fix_dims = sizes_in(flags["fix_dims"])
     found = inspect(model, fix_dims=fix_dims, lint=lint)
     present(
         found.to_dict,
         lambda: sections(found, everything=verbose),
-        lambda: page_of(found, model, fix_dims, shared.given_options()),
+        lambda: page_of(found, model, fix_dims, given_options()),
     )
     check_gates(conditions, found.metrics(), file=model)

@@ -17,6 +17,7 @@ from ortconv.cli.nnapi_options import DEVICES, FLAGS_TEXT, MODEL, VLOG, load_dev
 from ortconv.cli.progress import stage_line
 from ortconv.cli.render import columns, labeled
 from ortconv.cli.usage import Commands
+from ortconv.cli.values import given_options, read_values
 from ortconv.errors import MismatchError
 from ortconv.files import size, write_text
 from ortconv.wording import command_line, counted, listed
@@ -115,7 +116,7 @@ def benchmark(model: Path, **flags: Any) -> None:
 
     with messages(flags["vlog"]):
         found = _compared(model, flags)
-    present(lambda: document(found), lambda: _benchmarked(found), lambda: page_of(found, shared.given_options()))
+    present(lambda: document(found), lambda: _benchmarked(found), lambda: page_of(found, given_options()))
 
 
 def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
@@ -300,7 +301,7 @@ def export(model: Path, output: Path, as_json: bool, quiet: bool, **flags: Any) 
     """
     from ortconv.pipeline.export_tflite import export as write
 
-    flags = shared.read_values(flags)
+    flags = read_values(flags)
     result = write(model, output, stop_ops=flags.pop("nnapi_partitioning_stop_ops"), **flags)
     present(lambda: {"version": 1, **result.to_dict()}, lambda: "\n".join(_exported(result)))
 

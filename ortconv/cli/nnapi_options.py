@@ -14,6 +14,7 @@ import click
 from ortconv.choices import FEATURE_LEVEL, FEATURE_LEVELS_TEXT, REFERENCE_DEVICE, comma_separated
 from ortconv.cli import completion, printable
 from ortconv.cli import options as shared
+from ortconv.cli.values import read_values
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def prepared(model: Path, flags: Mapping[str, Any]) -> tuple[Model, dict[str, An
     from ortconv.partition import Target
     from ortconv.pipeline.analysis import analyze
 
-    flags = shared.read_values(flags)
+    flags = read_values(flags)
     settings = nnapi_settings(flags)
     found = analyze(model, Target(**settings), flags["level"], fix_dims=flags["fix_dims"])
     return found.model, settings

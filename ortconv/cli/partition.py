@@ -11,6 +11,7 @@ import click
 from ortconv.choices import ANALYSIS_LEVELS, TARGETS
 from ortconv.cli import VerbResult
 from ortconv.cli import options as shared
+from ortconv.cli.values import given_options, read_values
 from ortconv.errors import UsageError
 from ortconv.wording import counted
 
@@ -115,7 +116,7 @@ def _analyzer(model: Path, flags: Mapping[str, Any]) -> Callable[[str | None], A
     from ortconv.partition.profile import DeviceProfile
     from ortconv.pipeline.analysis import REWRITABLE_LEVELS, analyze
 
-    flags = shared.read_values(flags)
+    flags = read_values(flags)
     device = flags["device"] or DeviceProfile()
     target = device.narrow(target_of(flags))
     limits = Limits(flags["max_partitions"], flags["min_nodes"], flags["only_worthwhile"], device)
@@ -162,4 +163,4 @@ def _draw(
     if flags["svg"] is not None:
         write_text(flags["svg"], drawing(scene, dark=flags["dark"]))
     if flags["html"] is not None:
-        write_text(flags["html"], page_of(found, scene, model.name, advice, levels, shared.given_options()))
+        write_text(flags["html"], page_of(found, scene, model.name, advice, levels, given_options()))

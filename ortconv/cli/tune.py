@@ -12,6 +12,7 @@ from ortconv.choices import GOALS, SNIPPETS, TARGETS
 from ortconv.cli import options as shared
 from ortconv.cli import present
 from ortconv.cli.progress import stage_line
+from ortconv.cli.values import given_options, on_command_line, read_values, words
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def command(
         check_snippet(flags["snippet"], flags["target"])
     found = _tuned(model, only, flags, shown=not quiet)
     if flags["html"] is not None:
-        write_text(flags["html"], page_of(found, shared.given_options()))
+        write_text(flags["html"], page_of(found, given_options()))
     if quiet and not as_json:
         click.echo(found.recommended.command if found.recommended is not None else "")
     else:
@@ -130,7 +131,7 @@ def _tuned(model: Path, only: dict[str, tuple[str, ...]], flags: dict[str, Any],
     from ortconv.pipeline.options import OPTIONS
     from ortconv.tuning.tune import tune
 
-    values = shared.read_values(flags)
+    values = read_values(flags)
     of_conversion = flags.keys() & OPTIONS.keys()
     with stage_line(model.name, shown=shown) as stage:
         return tune(
@@ -146,10 +147,10 @@ def _tuned(model: Path, only: dict[str, tuple[str, ...]], flags: dict[str, Any],
 def _shared_flags(names: Collection[str]) -> dict[str, list[str]]:
     """The options with these names that the recommended `ortconv convert` line needs, too, by accelerator."""
     found: dict[str, list[str]] = {"": [], "nnapi": [], "coreml": []}
-    for option, value in shared.on_command_line():
+    for option, value in on_command_line():
         if option.name in names:
             target = str(option.name).partition("_")[0]
-            found[target if target in TARGETS else ""] += shared.words(option, value)
+            found[target if target in TARGETS else ""] += words(option, value)
     return found
 
 

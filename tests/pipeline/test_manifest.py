@@ -17,7 +17,7 @@ import pytest
 
 import ortconv
 from ortconv.cli import SETTINGS, cli, command_of, main
-from ortconv.cli.options import options_of
+from ortconv.cli.values import options_of
 from ortconv.errors import FormatError, UnsafeInputError
 from ortconv.partition.profile import DeviceProfile
 from ortconv.pipeline.arguments import arguments, read_arguments
