@@ -82,7 +82,7 @@ def fixed(path: Path) -> dict[str, int]:
 
 def basic(path: Path, target: Target) -> tuple[Graph, Partitioning]:
     graph = load(path, fixed(path))
-    optimize(graph, "basic")
+    optimize(graph, recipe_of("basic", nnapi=True))
     return graph.graph, partition(graph.graph, target)
 
 
