@@ -13,6 +13,7 @@ from ortconv.inputs.candidates import candidates
 from ortconv.ir.graph import Graph
 from ortconv.ir.types import DType
 from ortconv.models import load
+from ortconv.optimizer.recipe import make
 from ortconv.partition import Target, assign, partition
 from ortconv.pipeline import convert, optimize
 from tests.conftest import NAMES, SAMPLES
@@ -53,7 +54,7 @@ def one_by_one(graph: Graph, form: str, union: bool) -> dict[str, object]:
 def test_taken_nodes_are_unchanged_in_the_file(path, name, tmp_path):
     form, union = TARGETS[name]
     model = load(path, fixed(path))
-    optimize(model, "basic")
+    optimize(model, make("basic", nnapi=union))
     before = one_by_one(model.graph, form, union)
     out = tmp_path / "model.ort"
     settings = {"optimization_level": "extended", "fix_dims": fixed(path), "validate": False}
