@@ -10,7 +10,11 @@ import numpy as np
 from ortconv.ir.graph import Floats, Ints, Node, Value
 from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.symbols import as_dim
+from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, Shape
+
+OPTIONAL_SCALES = 13
+"""The operator set from which on a Resize may leave out its region of interest and its scales."""
 
 E = TypeVar("E")
 """An element of the sizes: a number, or what else a caller knows of it."""
@@ -89,6 +93,15 @@ def resizing(node: Node, look: Callable[[Value | None], Sequence[E] | None]) -> 
 def _by_axis(axes: Sequence[int], numbers: Sequence[E]) -> dict[int, E] | None:
     """The numbers by axis; None if there are none, or not one for each axis."""
     return dict(zip(axes, numbers)) if axes and len(numbers) == len(axes) else None
+
+
+def scales_between(before: tuple[int, ...], after: tuple[int, ...]) -> Array | None:
+    """The float32 scales from one shape to another, as onnxruntime computes them; None if they do not give these sizes."""
+    if 0 in before:
+        return None
+    sizes = np.array(before, np.float32)
+    scales = np.array(after, np.float32) / sizes
+    return scales if tuple((sizes * scales).astype(np.int64)) == after else None
 
 
 def _scaled(dim: Dim, scale: float) -> Dim:

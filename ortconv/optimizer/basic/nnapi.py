@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ortconv.ir.operands import constant_of, is_only_quantized
+from ortconv.ir.resize import OPTIONAL_SCALES, scales_between
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
-
-if TYPE_CHECKING:
-    from ortconv.ir.graph import Value
-    from ortconv.ir.tensor import Array
-
-OPTIONAL_SCALES = 13
-"""The operator set from which on a Resize may leave out its scales."""
 
 
 @rule("EmptyScalesElimination", P("Resize", "x", ..., where=lambda node: node.opset >= 11))
@@ -32,18 +24,9 @@ def state_scales(m: Match) -> Replacement:
         return None
     if node.opset >= OPTIONAL_SCALES:
         return New("Resize", [m.x, node.input(1), None, node.input(3)], node.attrs, like=node)
-    stated = _scales(m.x, node.out)
+    before, after = m.x.static_shape, node.out.static_shape
+    stated = None if before is None or after is None else scales_between(before, after)
     return None if stated is None else New("Resize", [m.x, node.input(1), stated], node.attrs, like=node)
-
-
-def _scales(x: Value, y: Value) -> Array | None:
-    """The scale of each axis if the sizes of the result, which onnxruntime computes from them, are those of y; else None."""
-    before, after = x.static_shape, y.static_shape
-    if before is None or after is None or 0 in before:
-        return None
-    sizes = np.array(before, np.float32)
-    scales = np.array(after, np.float32) / sizes
-    return scales if tuple((sizes * scales).astype(np.int64)) == after else None
 
 
 @rule(

@@ -9,15 +9,12 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operands import constant_of, ints
-from ortconv.ir.resize import has_sizes, resizing
+from ortconv.ir.resize import OPTIONAL_SCALES, has_sizes, resizing, scales_between
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, op
 from ortconv.optimizer.pattern import Match, P
-
-OPTIONAL_SCALES = 13
-"""The opset from which on a Resize may omit its region of interest and its scales."""
 
 Coordinate = Callable[[Array, "np.floating[Any]", int, int], Array]
 """coordinate(output index, scale, input size, output size) returns the position in the input."""
@@ -112,10 +109,12 @@ def plain_resize(m: Match) -> Replacement:
     by_scale, needs_both = not _is_empty(node, 2), node.opset < OPTIONAL_SCALES
     if not by_scale and not needs_both:
         return New("Resize", [m.x, None, None, integers(out)], attrs, like=node)
-    stated = np.array(scales, np.float32)
-    if not by_scale and tuple(np.floor(np.array(shape, np.float32) * stated).astype(int)) != out:
-        return None
-    return New("Resize", [m.x, node.input(1) if needs_both else None, stated], attrs, like=node)
+    stated = np.array(scales, np.float32) if by_scale else scales_between(shape, out)
+    return (
+        None
+        if stated is None
+        else New("Resize", [m.x, node.input(1) if needs_both else None, stated], attrs, like=node)
+    )
 
 
 def _plain_attributes(node: Node, shape: Sequence[int], out: Sequence[int]) -> dict[str, Attribute]:
