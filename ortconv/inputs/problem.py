@@ -12,7 +12,7 @@ from ortconv.inputs import shape_inputs
 from ortconv.inputs.demands import Numbers
 from ortconv.inputs.ranks import LARGEST_RANK, rank_of
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.symbols import stated_sum
+from ortconv.ir.symbols import with_stated_sums
 from ortconv.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ class Problem:
         )
 
     def with_sums(self, sizes: Sizes) -> Sizes:
-        """The sizes, with each free dimension whose name is a sum of others, such as past + rows, set to the sum of their sizes."""
-        return sizes | {n: total for n in self.free if (total := stated_sum(n, sizes)) is not None}
+        """The sizes, with each free dimension whose name is a sum of others set to the sum of their sizes."""
+        return with_stated_sums(sizes, self.free)
 
     def other_targets(self) -> Iterator[Sizes]:
         """Alternatives to the initial values of the targets' elements."""

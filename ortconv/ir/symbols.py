@@ -151,6 +151,11 @@ def stretches_to(dim: object, whole: object) -> bool:
     return dim == whole or (is_minimum(dim, whole) and not str(dim).startswith("min(1,"))
 
 
+def with_stated_sums(sizes: dict[str, int], names: Iterable[str]) -> dict[str, int]:
+    """The sizes, with those of each of these names that states a sum of others, such as past + rows, set to the sum."""
+    return sizes | {name: total for name in names if (total := stated_sum(name, sizes)) is not None}
+
+
 # ---------------------------------------------------------------------- broadcasting
 
 

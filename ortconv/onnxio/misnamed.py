@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count, islice
 
 from ortconv.errors import OrtconvError
-from ortconv.ir.symbols import stated_sum
+from ortconv.ir.symbols import with_stated_sums
 from ortconv.ir.types import Dim, TensorType, ValueType
 from ortconv.onnxio.build import TypeReader
 from ortconv.onnxio.infer import infer_model
@@ -26,13 +26,13 @@ def misnamed(message: bytes, declared: Mapping[str, ValueType]) -> Iterator[str]
     `message` is a serialized model without declared types. A dimension that does not change may be equal in all sensible uses.
     """
     symbols = _symbols(ModelProto.FromString(message).graph)
-    first = _with_sums(dict(zip(symbols, _primes(len(symbols)), strict=True)))
+    first = with_stated_sums(dict(zip(symbols, _primes(len(symbols)), strict=True)), symbols)
     found = _sizes(message, first, declared)
     suspect = [place for place, size in found.items() if size != first[place[2]]]
     if not suspect:
         return
     changed = {symbol for *_, symbol in suspect}
-    second = _with_sums({s: first[s] + 2 * LEAST_PRIME * (s in changed) for s in symbols})
+    second = with_stated_sums({s: first[s] + 2 * LEAST_PRIME * (s in changed) for s in symbols}, symbols)
     again = _sizes(message, second, declared)
     for place in suspect:
         name, axis, symbol = place
@@ -48,10 +48,6 @@ def _symbols(graph: GraphProto) -> list[str]:
 def _primes(number: int) -> Iterator[int]:
     odd = count(LEAST_PRIME, 2)
     return islice((n for n in odd if all(n % d for d in range(3, int(n**0.5) + 1, 2))), number)
-
-
-def _with_sums(sizes: dict[str, int]) -> dict[str, int]:
-    return sizes | {name: total for name in sizes if (total := stated_sum(name, sizes)) is not None}
 
 
 def _sizes(

@@ -90,18 +90,18 @@ def make(
     """
     if level not in LEVELS:
         raise UsageError(f"optimization level '{level}' is not one of {', '.join(LEVELS)}")
-    nnapi = nnapi and level != "disable"
+    needed = [p for p in opt_in_passes("basic") if p.for_nnapi] if nnapi and level != "disable" else []
     if not (enable or disable or only or offload):
         stages = stages_of(level)
-        if nnapi:
-            stages["basic"] = (*stages["basic"], *(p for p in opt_in_passes("basic") if p.for_nnapi))
+        if needed:
+            stages["basic"] = (*stages["basic"], *needed)
         return Recipe(level, _without_empty(stages), fold_limit, stop_after)
     from ortconv.optimizer import catalog
 
     disabled, wanted = catalog.checked(disable), catalog.checked(only)
-    enabled = _enabled(level, enable) | {name for name in wanted if catalog.find(name).opt_in}
-    if nnapi:
-        enabled |= {p.name for p in opt_in_passes("basic") if p.for_nnapi}
+    enabled = (
+        _enabled(level, enable) | {name for name in wanted if catalog.find(name).opt_in} | {p.name for p in needed}
+    )
     if offload:
         enabled |= set().union(*map(names_of, opt_in_passes("offload"))) - inexact(["offload"])
     stages = {}
