@@ -119,8 +119,10 @@ def optimize(
             _run(model, recipe.offload, context, observer)
         _run(model, recipe.basic_for_nnapi, context, observer)
         partitionings = _divide(model, targets, limits, observer)
+        failing = next((p.target for p in partitionings if any(v.fails for v in p.verdicts.values())), None)
         with context.for_cpu():
-            _fuse(model, recipe, context, observer)
+            if _fuse(model, recipe, failing, context, observer):
+                partitionings = _divide(model, targets, limits, observer)
         model.graph.prune()
     return Optimized(context.trace, partitionings, gain, float16)
 
@@ -145,8 +147,13 @@ def _divide(
     return found
 
 
-def _fuse(model: Model, recipe: recipes.Recipe, context: Context, observer: Observer | None) -> None:
-    """Apply the fusions for ONNX Runtime's CPU provider; in Runtime style, record them instead."""
+def _fuse(
+    model: Model, recipe: recipes.Recipe, failing: Target | None, context: Context, observer: Observer | None
+) -> bool:
+    """Apply the fusions for ONNX Runtime's CPU provider; in Runtime style, record them instead.
+
+    Of the nodes that are not fused, rewrite those on which the target `failing` would fail. Return True if there were any.
+    """
     from ortconv.ortformat.precision import insert_casts
 
     if _run(model, recipe.basic_for_cpu, context, observer):
@@ -165,9 +172,23 @@ def _fuse(model: Model, recipe: recipes.Recipe, context: Context, observer: Obse
     if context.settings.optimization_style == "Runtime":
         from ortconv.optimizer.runtime_style import save_fusions
 
+        repaired = _repair(model, recipe, failing, context, observer)
         save_fusions(model, recipe, context)
-    else:
-        _run(model, recipe.above_basic, context, observer)
+        return repaired
+    _run(model, recipe.above_basic, context, observer)
+    return _repair(model, recipe, failing, context, observer)
+
+
+def _repair(
+    model: Model, recipe: recipes.Recipe, failing: Target | None, context: Context, observer: Observer | None
+) -> bool:
+    if failing is None or not recipe.repairs:
+        return False
+    from ortconv.pipeline.maximize_offload import repair
+
+    repaired = repair(model.graph, failing, recipe.repairs, context)
+    notify(observer, "repair", model)
+    return repaired
 
 
 def optimize_traced(model: Model, optimization_level: str = "all") -> tuple[list[Rewrite], dict[str, str]]:
