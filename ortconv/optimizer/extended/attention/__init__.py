@@ -8,6 +8,7 @@ from ortconv.optimizer.passes import Pass
 _ROTARY = (MICROSOFT, "RotaryEmbedding")
 
 PASSES = (
+    Pass("HeadColumnsFusion", "extended.attention.head_columns:fuse", "Reshape"),
     Pass("RotaryEmbeddingFusion", "extended.attention.rotary:fuse", "Neg"),
     Pass("PartialRotaryFusion", "extended.attention.partial_rotary:RULES", _ROTARY),
     Pass("RotaryRowsFusion", "extended.attention.grouped:rotate_rows", _ROTARY),
@@ -16,5 +17,6 @@ PASSES = (
     Pass("StackedBiasFusion", "extended.attention.stacked_bias:fuse", "Softmax"),
     Pass("AttentionFusion", "extended.attention.fusion:fuse", "Softmax", also=(("", "MatMul"),)),
     Pass("HeadOrderFusion", "extended.attention.grouped:HEAD_ORDER", "Transpose"),
+    Pass("ReshapeFusion", "basic.reshape:merge_reshapes", "Reshape", also=((MICROSOFT, "MultiHeadAttention"),)),
     Pass("GroupedMatMulFusion", "extended.attention.repeat:PRODUCTS", "Gather", "MatMul"),
 )

@@ -194,6 +194,8 @@ def result_of(f: Found, fused: Node, seen: Value | None) -> Value:
 
 def _swapped(rows: Value, parts: tuple[int, int, int], before: Node) -> Value:
     """Rows that each contain a matrix of heads, with these matrices transposed."""
+    if 1 in parts[:2]:
+        return rows
     dims, (first, second, size) = (rows.dim(0), rows.dim(1)), parts
     split = reshaped(rows, (0, 0, *parts), before, TensorType(DType.FLOAT, (*dims, *parts)))
     type = TensorType(DType.FLOAT, (*dims, second, first, size))
