@@ -22,6 +22,9 @@ from ortconv.optimizer.permutation import transpose_perm
 HEADS, COLUMNS = 2, 3
 """Axes of heads (batch, rows, heads, columns)."""
 
+QKV = 3
+"""Number of parts of each head; two parts are those of a rotation."""
+
 
 class Part(NamedTuple):
     """A part of heads that a node selects, [start, end) along HEADS or COLUMNS; `swapped` after Transpose<0, 2, 1, 3>."""
@@ -37,8 +40,8 @@ class Part(NamedTuple):
 def fuse(graph: Graph, context: Context) -> int:
     """Parts of Reshape(x, (batch, rows, heads, columns))  ->  Reshape(part of x), with the columns of a product x reordered
 
-    The parts are groups of heads or, if a product with constant weights computes x, columns of each head; also of the heads after
-    Transpose<0, 2, 1, 3>.
+    The parts are groups of heads or, if a product with constant weights computes x, three groups of columns of each head; also of
+    the heads after Transpose<0, 2, 1, 3>.
 
     Counterpart: none: beyond ONNX Runtime
     """
@@ -68,6 +71,8 @@ def _all_parts(heads: Value, count: int, size: int) -> list[Part]:
     """The parts of heads that are all of them along one axis, in order, if nothing else reads the heads; else []."""
     found = _parts(heads, swapped=False)
     if found is None or len(found) < 2 or len({part.axis for part in found}) != 1:
+        return []
+    if found[0].axis == COLUMNS and len(found) != QKV:
         return []
     found.sort(key=lambda part: part.start)
     length = {HEADS: count, COLUMNS: size}.get(found[0].axis, 0)
