@@ -119,9 +119,8 @@ def optimize(
             _run(model, recipe.offload, context, observer)
         _run(model, recipe.basic_for_nnapi, context, observer)
         partitionings = _divide(model, targets, limits, observer)
-        failing = next((p.target for p in partitionings if any(v.fails for v in p.verdicts.values())), None)
         with context.for_cpu():
-            if _fuse(model, recipe, failing, context, observer):
+            if _fuse(model, recipe, partitionings, context, observer):
                 partitionings = _divide(model, targets, limits, observer)
         model.graph.prune()
     return Optimized(context.trace, partitionings, gain, float16)
@@ -148,11 +147,15 @@ def _divide(
 
 
 def _fuse(
-    model: Model, recipe: recipes.Recipe, failing: Target | None, context: Context, observer: Observer | None
+    model: Model,
+    recipe: recipes.Recipe,
+    partitionings: Sequence[Partitioning],
+    context: Context,
+    observer: Observer | None,
 ) -> bool:
     """Apply the fusions for ONNX Runtime's CPU provider; in Runtime style, record them instead.
 
-    Of the nodes that are not fused, rewrite those on which the target `failing` would fail. Return True if there were any.
+    Of the nodes that are not fused, rewrite those on which a target would fail. Return True if there were any.
     """
     from ortconv.ortformat.precision import insert_casts
 
@@ -160,7 +163,8 @@ def _fuse(
         _run(model, recipe.basic, context, observer)
     # ONNX Runtime has kernels for some nodes only in another form.
     expanded = expand_functions(model, context.settings.release)
-    insert_casts(model, context.settings.release)
+    widened = insert_casts(model, context.settings.release)
+    failing = [p.target for p in partitionings if expanded or widened or any(v.fails for v in p.verdicts.values())]
     if expanded:
         _run(model, recipe.basic, context, observer)
     _run(model, recipe.basic_for_nnapi, context, observer)
@@ -180,13 +184,14 @@ def _fuse(
 
 
 def _repair(
-    model: Model, recipe: recipes.Recipe, failing: Target | None, context: Context, observer: Observer | None
+    model: Model, recipe: recipes.Recipe, failing: Sequence[Target], context: Context, observer: Observer | None
 ) -> bool:
-    if failing is None or not recipe.repairs:
+    """Rewrite nodes on which these targets fail, or may fail. Return True if there were any."""
+    if not (failing and recipe.repairs):
         return False
     from ortconv.pipeline.maximize_offload import repair
 
-    repaired = repair(model.graph, failing, recipe.repairs, context)
+    repaired = sum(repair(model.graph, target, recipe.repairs, context) for target in failing) > 0
     notify(observer, "repair", model)
     return repaired
 

@@ -88,6 +88,8 @@ g (float[1,2,3,4,5] x) => (float[1,2,3,4,5] y) <float low = {0}, float high = {6
   d = Softmax(c)
   y = Softplus(d)
 }"""
+HALF = """<ir_version: 8, opset_import: ["": 13]>
+g (float16[1,2,3,4,5] x) => (float16[1,2,3,4,5] y) { y = Relu(x) }"""
 CONV_3D = """<ir_version: 8, opset_import: ["": 13]>
 g (float[1,2,4,4,4] x, float[2,2,2,2,2] w) => (float[1,2,3,3,3] y) {
   a = Conv(x, w)
@@ -128,6 +130,12 @@ def test_no_node_fails(source: str, style: str, tmp_path: Path) -> None:
     verdicts = partition(graph, Target()).verdicts
     assert not any(v.fails for v in verdicts.values())
     assert all(v.taken == (node.ep != "") for node, v in verdicts.items())
+
+
+def test_nodes_between_casts_are_repaired(tmp_path: Path) -> None:
+    """Only Casts make the Relu one that the provider accepts."""
+    graph = converted(HALF, tmp_path, use_nnapi=True, optimization_level="basic", target_ort="1.13")
+    assert [node.op for node in graph] == ["Cast", "Max", "Cast"]
 
 
 def test_fused_nodes_are_not_repaired(tmp_path: Path) -> None:
