@@ -15,7 +15,7 @@ from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import array_of
 from ortconv.optimizer.engine import Context, insert_node
 from ortconv.optimizer.extended.attention.heads import SPLIT, split_of
-from ortconv.optimizer.extended.parts import part_of
+from ortconv.optimizer.extended.parts import gathered, part_of
 from ortconv.optimizer.insertion import insert, integers, with_list
 from ortconv.optimizer.permutation import transpose_perm
 
@@ -94,7 +94,7 @@ def _parts(heads: Value, *, swapped: bool) -> list[Part] | None:
             found += after
             continue
         for value in node.outputs:
-            part = part_of(value)
+            part = part_of(value) or gathered(value, keeps=True)
             if value is None or part is None or part.x is not heads or node.graph is not heads.graph:
                 return None
             axis = SPLIT[part.axis] if swapped else part.axis
