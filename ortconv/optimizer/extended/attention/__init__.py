@@ -10,7 +10,7 @@ _ROTARY = (MICROSOFT, "RotaryEmbedding")
 
 PASSES = (
     Pass("HeadColumnsFusion", "extended.attention.head_columns:fuse", "Reshape"),
-    Pass("RotaryEmbeddingFusion", "extended.attention.rotary:fuse", "Neg"),
+    Pass("RotaryEmbeddingFusion", "extended.attention.rotary:fuse", "Neg", "Sub"),
     Pass("PartialRotaryFusion", "extended.attention.partial_rotary:RULES", _ROTARY),
     Pass("RotaryRowsFusion", "extended.attention.grouped:ROTARY_ROWS", _ROTARY),
     Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand"),
