@@ -11,7 +11,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import axes_of, constant_of, ints, producer_of, scalar
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import equal_shapes, keeps_rank, same_dim
+from ortconv.optimizer.conditions import copied_from_one, equal_shapes, keeps_rank, same_dim
 from ortconv.optimizer.extended.parts import part_of
 from ortconv.optimizer.permutation import transpose_perm
 
@@ -163,7 +163,7 @@ def _from_front(indices: tuple[int, ...], size: int) -> Array:
 def _before_pick(f: Factors, node: Node) -> Factors | None:
     """Before a GatherND that selects columns and their copies; x has no axis for these."""
     copies, index = node.present_inputs
-    x, pairs = _copied(copies, 1), constant_of(index)
+    x, pairs = copied_from_one(copies, 1), constant_of(index)
     width = copies.dim(0)
     if x is None or pairs is None or not isinstance(width, int) or pairs.rank != 2 or pairs.shape[1] != 2:
         return None
@@ -188,25 +188,10 @@ def _before_copies(f: Factors, node: Node) -> Factors | None:
     width, count = shape[-2:]
     if not isinstance(width, int) or not isinstance(count, int) or merged[-1] != width * count:
         return None
-    x = _copied(copies, len(shape) - 1)
+    x = copied_from_one(copies, len(shape) - 1)
     if x is None or not equal_shapes(shape[:-2], merged[:-1]):
         return None
     return f._replace(value=x, columns=f.columns // count).moved(x, tuple(range(len(shape))))
-
-
-def _copied(copies: Value, axis: int) -> Value | None:
-    """The value of length 1 along an axis of which `copies` has copies; None if there is none."""
-    node = producer_of(copies, "Expand", "Tile", "Concat")
-    x = None if node is None else node.present_inputs[0]
-    if node is None or x is None or x.rank != copies.rank or x.dim(axis) != 1:
-        return None
-    if node.op == "Concat":
-        return x if node.attr("axis", 0) % (x.rank or 1) == axis and set(node.inputs) == {x} else None
-    others = [i for i in range(x.rank or 0) if i != axis]
-    if node.op == "Tile":
-        repeats = ints(node.inputs[1])
-        return x if repeats is not None and all(repeats[i] == 1 for i in others) else None
-    return x if all(same_dim(x.dim(i), copies.dim(i)) for i in others) else None
 
 
 def _before_move(f: Factors, node: Node) -> Factors | None:
