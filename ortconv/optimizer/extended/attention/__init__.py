@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ortconv.ir.operators import MICROSOFT
-from ortconv.optimizer.basic.reshape import merge_reshapes
 from ortconv.optimizer.passes import Pass
 
 _ROTARY = (MICROSOFT, "RotaryEmbedding")
@@ -18,6 +17,5 @@ PASSES = (
     Pass("StackedBiasFusion", "extended.attention.stacked_bias:fuse", "Softmax"),
     Pass("AttentionFusion", "extended.attention.fusion:fuse", "Softmax", also=(("", "MatMul"),)),
     Pass("HeadOrderFusion", "extended.attention.grouped:HEAD_ORDER", "Transpose"),
-    Pass("ReshapeFusion", merge_reshapes, also=((MICROSOFT, "MultiHeadAttention"),)),
     Pass("GroupedMatMulFusion", "extended.attention.repeat:PRODUCTS", "Gather", "MatMul"),
 )
