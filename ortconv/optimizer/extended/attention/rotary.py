@@ -118,8 +118,8 @@ class Tables:
 
 
 def fuse(graph: Graph, context: Context) -> int:
-    """x * cos + Concat(-x[..., half:], x[..., :half]) * sin  ->  RotaryEmbedding(x, positions, cos, sin)
-    x * cos + Reshape(Concat(-x[..., 1::2], x[..., 0::2])) * sin  ->  RotaryEmbedding<interleaved=1>(x, positions, cos, sin)
+    """x * cos + Concat(-x[..., half:], x[..., :half]) * sin  ->  RotaryEmbedding(x, positions, cos, sin);
+    x * cos + Reshape(Concat(-x[..., 1::2], x[..., 0::2])) * sin  ->  RotaryEmbedding<interleaved=1>(x, positions, cos, sin);
     Concat(first * cos - second * sin, second * cos + first * sin), for halves of x  ->  RotaryEmbedding(x, positions, cos, sin)
 
     Counterpart: none: its GroupQueryAttentionFusion supports other providers only
