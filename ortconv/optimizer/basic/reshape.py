@@ -244,6 +244,7 @@ def _input_with(graph: Graph, dim: str) -> tuple[Value, int] | None:
     return None if value is None else (value, (value.shape or ()).index(dim))
 
 
+CHAINS = eliminate_reshape + merge_reshapes
 RULES = (
     *eliminate_reshape,
     *fix_reshape,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from ortconv.ir.operators import MICROSOFT
-from ortconv.optimizer.basic.reshape import merge_reshapes
 from ortconv.optimizer.passes import Pass
 
 _ROTARY = (MICROSOFT, "RotaryEmbedding")
 
 PASSES = (
     Pass("HeadColumnsFusion", "extended.attention.head_columns:fuse", "Reshape"),
-    Pass("RotaryEmbeddingFusion", "extended.attention.rotary:fuse", "Neg"),
+    Pass("RotaryEmbeddingFusion", "extended.attention.rotary:fuse", "Neg", "Sub"),
     Pass("PartialRotaryFusion", "extended.attention.partial_rotary:RULES", _ROTARY),
     Pass("RotaryRowsFusion", "extended.attention.grouped:ROTARY_ROWS", _ROTARY),
     Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand"),
@@ -18,6 +17,5 @@ PASSES = (
     Pass("StackedBiasFusion", "extended.attention.stacked_bias:fuse", "Softmax"),
     Pass("AttentionFusion", "extended.attention.fusion:fuse", "Softmax", also=(("", "MatMul"),)),
     Pass("HeadOrderFusion", "extended.attention.grouped:HEAD_ORDER", "Transpose"),
-    Pass("ReshapeFusion", merge_reshapes, also=((MICROSOFT, "MultiHeadAttention"),)),
     Pass("GroupedMatMulFusion", "extended.attention.repeat:PRODUCTS", "Gather", "MatMul"),
 )

@@ -14,7 +14,7 @@ from ortconv.ir.types import TensorType
 from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT, SWAP_HEADS
-from ortconv.optimizer.extended.attention.partial_rotary import is_plain, rotate, rotated
+from ortconv.optimizer.extended.attention.partial_rotary import is_plain, rotate, rotated, rotates_each
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import transpose_perm
 
@@ -128,8 +128,7 @@ def swap_bias(m: Match) -> Replacement:
 @rule("HeadOrderFusion", _swapped(rotated("x")))
 def swap_before_rotation(m: Match) -> Replacement:
     "Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(RotaryEmbedding(x))))  ->  Reshape(RotaryEmbedding(Reshape(Transpose(Reshape(x)))))"
-    width, plain = m.cos.dim(1), is_plain(m.node("rotation"))
-    if _order(m, m.x) is None or not plain or not isinstance(width, int) or _parts(m)[2] != 2 * width:
+    if _order(m, m.x) is None or not rotates_each(m, *_parts(m)):
         return None
     return _reshaped(m, rotate(m, _swap(m), m.x.type))
 
