@@ -288,7 +288,7 @@ def _made(nodes: Iterable[Node]) -> set[Value]:
 def _bind(
     constant: Constant,
     node: Node,
-    align: Callable[[Value], object] = lambda _: None,
+    align: Constant = lambda _: None,
     reference: bool = False,
     watch: Watch | None = None,
 ) -> tuple[Function, list[Value | None]]:
@@ -309,12 +309,11 @@ def _bind(
     elif reference:
         function = partial(kernel.reference, **attributes)
     else:
-        function, prepared = _accelerated(kernel, [None if v is None else constant(v) for v in reads], attributes)
+        function, prepared = _accelerated(kernel, [*map(constant, reads)], attributes)
         if prepared:
             return function, reads
     for value in reads:
-        if value is not None:
-            align(value)
+        align(value)
     return function if watch is None else watch(node, function), reads
 
 

@@ -90,5 +90,5 @@ def _multiplies_quantized(node: Node, quantize: Node, constant: Constant) -> boo
     of_a, of_b = _ZERO_POINTS.get((node.domain, node.op), (0, 0))
     if not of_a or node.inputs[0] is not quantize.outputs[0] or node.input(of_a) is not quantize.outputs[2]:
         return False
-    b, b_zero_point = (None if v is None else constant(v) for v in (node.input(1), node.input(of_b)))
+    b, b_zero_point = map(constant, (node.input(1), node.input(of_b)))
     return b is not None and b.ndim == 2 and (b_zero_point is not None or node.input(of_b) is None)

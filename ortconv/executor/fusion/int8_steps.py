@@ -172,7 +172,7 @@ class Int8Steps:
             return None
         values = node.input(scale), node.input(zero_point)
         if values not in self._parameters:
-            known = [None if v is None else self.scope.constant(v) for v in values]
+            known = map(self.scope.constant, values)
             codes = [v.reshape(()) for v in known if v is not None and v.size == 1]
             found = Quantization(*codes) if len(codes) == 2 else None
             self._parameters[values] = found if found is not None and found.is_sound else None
@@ -181,7 +181,7 @@ class Int8Steps:
     def _constants(self, node: Node, *slots: int) -> list[Array | None] | None:
         """The arrays of some inputs, None for absent ones. None if one of them is not constant."""
         values = [node.input(slot) for slot in slots]
-        known = [None if v is None else self.scope.constant(v) for v in values]
+        known = [*map(self.scope.constant, values)]
         return known if all((k is None) == (v is None) for k, v in zip(known, values, strict=True)) else None
 
     def _dequantized(self, value: Value | None) -> tuple[Node, Quantization] | None:
@@ -205,8 +205,9 @@ class Int8Steps:
                 return None
             nodes, limits = [before, *nodes], narrower
             before = self.scope.maker(before.inputs[0], (before,))
-        is_product = before is not None and before.op in _PRODUCTS and not before.domain
-        return self._float_product(before, [before, *nodes], codes, limits) if before and is_product else None
+        if before is None or before.op not in _PRODUCTS or before.domain:
+            return None
+        return self._float_product(before, [before, *nodes], codes, limits)
 
     def _narrowed(self, node: Node, limits: Limits, codes: Quantization) -> Limits | None:
         """The limits of centered values, combined with those of a preceding Relu or Clip."""
