@@ -136,5 +136,6 @@ def dimensions(value: Value) -> tuple[int | str, ...]:
     """The shape of an input, with a name for each unknown dimension: its symbol, or a name made from the input's name."""
     shape = value.shape
     if shape is None:
-        shape = (None,) * min(rank_of(value) or 1, LARGEST_RANK)
+        rank = rank_of(value)
+        shape = (None,) * min(1 if rank is None else rank, LARGEST_RANK)
     return tuple(f"{value.name}[{axis}]" if d is None else d for axis, d in enumerate(shape))

@@ -59,7 +59,7 @@ def _model_with_sizes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[V
     message.graph.initializer.extend(tensor_proto(tensor, value.name) for value, tensor in held.items())
     for value in graph.inputs:
         if value not in held:
-            _declare(message.graph.input.add(), value, fed.get(value) or shape_with(value, sizes))
+            _declare(message.graph.input.add(), value, fed[value] if value in fed else shape_with(value, sizes))
     large = (v for v in graph.initializers.values() if v not in held and not v.is_input)
     message.graph.input.extend(map(value_info, (*large, *(v for v in problem.outer if v not in held))))
     if not problem.messages:

@@ -17,6 +17,7 @@ from ortconv.inputs.sizes import can_be_met, is_solved, solve
 from ortconv.inputs.trials import trials
 from ortconv.ir.footprint import footprint
 from ortconv.ir.model import Model
+from ortconv.ir.types import DType, TensorType
 from ortconv.runtime.session import Session
 from tests.inputs.size_graphs import first_trial, graph, ints
 
@@ -474,6 +475,12 @@ def test_ranks_that_are_not_declared(name: str) -> None:
     case, ranks = UNRANKED[name]
     assert tuple(map(len, free_problem(case, {}, {}).shapes.values())) == ranks
     assert first_trial(case, Clock(Budget()))
+
+
+def test_an_input_before_a_scalar_is_a_scalar() -> None:
+    case = graph("y = Relu(x)", "float[] x")
+    case.outputs[0].retype(TensorType(DType.FLOAT, ()))
+    assert [*free_problem(case, {}, {}).shapes.values()] == [()]
 
 
 def test_a_rank_beyond_all_limits() -> None:
