@@ -14,7 +14,7 @@ from onnx import numpy_helper
 import ortconv
 from ortconv.errors import UnsupportedError
 from ortconv.inputs.candidates import candidates, first_run
-from ortconv.inputs.feeds import changed, free_problem, generate, make
+from ortconv.inputs.feeds import Draw, changed, free_problem, generate, make
 from ortconv.inputs.operand_roles import parameter, upper_bound
 from ortconv.onnxio.load import from_proto
 
@@ -171,7 +171,7 @@ def test_floats_that_are_cast_to_indices(body: str, is_index: bool) -> None:
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
         g (float[40] x, float[9,4] w) => (y) <int64[1] shape = {{-1}}, int64[1] one = {{1}}> {{ {body} }}"""
     value, _ = from_proto(onnx.parser.parse_model(text)).graph.inputs
-    drawn = generate(value, (40,))
+    drawn = generate(value, (40,), 0, Draw())
     assert (set(drawn.tolist()) == set(range(9))) is is_index
     assert (changed(value, drawn, "large") is drawn) is is_index
     assert (changed(value, drawn, "negative") is drawn) is is_index
