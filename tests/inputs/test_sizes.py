@@ -178,6 +178,15 @@ CASES = {
         ),
         {"C": 5},
     ),
+    "states of layers with the batch first": (
+        graph(
+            "s, y = LSTM<layout = 1, hidden_size = 4>(x, w, r, , , h, c)",
+            "float[N,T,I] x, float[M,D,H] h, float[M,D,H] c",
+            w=(1, 16, 3),
+            r=(1, 16, 4),
+        ),
+        {"N": 2, "I": 3, "M": 2, "D": 1, "H": 4},
+    ),
     "positions": (
         graph(
             "c = Conv<strides = [4, 4]>(x, w) r = Reshape(c, s) y = Add(r, p)",
