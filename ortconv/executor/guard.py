@@ -18,13 +18,11 @@ import numpy as np
 
 from ortconv.errors import GraphError, InternalError, OrtconvError, UnsupportedError
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import LARGEST_RANK
 from ortconv.ir.types import DType, TensorType
 
 LARGEST_OPERAND = 1 << 20
 """Number of elements of an operand up to which a node is tried."""
-
-LARGEST_RANK = 64
-"""numpy's limit."""
 
 LARGEST_TENSOR = 1 << 40
 """More elements than any tensor has."""
@@ -74,7 +72,7 @@ def _all(nodes: Iterable[Node]) -> Iterator[Node]:
 
 def _failure(node: Node) -> str | None:
     """The reason why a node cannot run with zeros as its inputs; None if it can, or if that is unknown."""
-    from ortconv.executor.kernels.evaluate import evaluated, kernel_of
+    from ortconv.executor.kernels.evaluate import kernel_of, run_kernel
 
     if node.subgraphs or node.graph is None:
         return None
@@ -88,7 +86,7 @@ def _failure(node: Node) -> str | None:
             if isinstance(operand, str) or (operand is None and value is not None):
                 return operand
         given = f"inputs of shapes {[getattr(o, 'shape', None) for o in operands]}"
-        evaluated(node, operands)
+        run_kernel(node, operands)
     except (UnsupportedError, MemoryError):
         return None
     except Exception as error:

@@ -14,13 +14,12 @@ from ortconv.errors import UnsupportedError, UsageError
 from ortconv.inputs.categories import with_known_elements
 from ortconv.inputs.operand_roles import is_condition, is_divisor, is_float_index, parameter, upper_bound
 from ortconv.inputs.problem import Problem, Sizes
-from ortconv.inputs.ranks import LARGEST_RANK
 from ortconv.inputs.repair import repair
 from ortconv.inputs.shapes import infer_shapes
 from ortconv.inputs.sizes import can_be_met, solve
 from ortconv.ir.footprint import footprint
 from ortconv.ir.graph import Graph, Value
-from ortconv.ir.tensor import Array
+from ortconv.ir.tensor import LARGEST_RANK, Array
 from ortconv.ir.types import DType, MapType, SequenceType, TensorType, restored
 
 Outputs = list[Any]

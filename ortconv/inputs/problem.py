@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from ortconv.inputs import shape_inputs
 from ortconv.inputs.demands import Numbers
-from ortconv.inputs.ranks import LARGEST_RANK, rank_of
+from ortconv.inputs.ranks import rank_of
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.symbols import with_stated_sums
+from ortconv.ir.tensor import LARGEST_RANK
 from ortconv.ir.types import TensorType
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import BackendError, GraphError, OrtconvError
-from ortconv.executor.kernels.evaluate import evaluated
+from ortconv.executor.kernels.evaluate import run_kernel
 from ortconv.inputs.demands import Numbers
 from ortconv.inputs.problem import Problem
 from ortconv.inputs.shapes import made_by, shape_with
@@ -110,7 +110,7 @@ def _constants(graph: Graph) -> dict[Value, Array]:
         if node.op == "ConstantOfShape" and math.prod(map(int, found[0].flat)) > LARGEST_SHAPE_DATA:
             continue
         with suppress(OrtconvError, ArithmeticError, ValueError, TypeError, IndexError):
-            result = np.asarray(evaluated(node, operands))
+            result = np.asarray(run_kernel(node, operands))
             if result.size <= LARGEST_SHAPE_DATA:
                 known[node.out] = result
     return known

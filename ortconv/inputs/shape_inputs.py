@@ -8,9 +8,9 @@ from itertools import chain
 from random import Random
 
 from ortconv.inputs.operand_roles import operand_role, parameter
-from ortconv.inputs.ranks import LARGEST_RANK, rank_of
+from ortconv.inputs.ranks import rank_of
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.tensor import Tensor
+from ortconv.ir.tensor import LARGEST_RANK, Tensor
 from ortconv.ir.types import DType
 
 

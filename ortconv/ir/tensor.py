@@ -13,6 +13,9 @@ from ortconv.ir.types import DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+LARGEST_RANK = 64
+"""Numpy's limit on the number of axes."""
+
 RuntimeValue = Union[Array, "list[RuntimeValue]", dict[Any, Any], None]
 """A value in a run: an array for a tensor, a list for a sequence, a dict for a map, None for an empty optional."""
 
