@@ -49,7 +49,7 @@ class Scope:
         if self.claimed.isdisjoint(group.nodes):
             self.claimed.update(group.nodes)
             self.groups[group.nodes[-1]] = group
-            # A group may read the input of a node instead of its output.
+            # Uses do not show these readers: a group may read the input of a node instead of its output.
             self.live_out.update(v for v in group.reads if v is not None)
 
     def maker(self, value: Value | None, readers: Container[Node]) -> Node | None:

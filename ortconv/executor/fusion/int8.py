@@ -1,4 +1,4 @@
-"""Quantized graphs: convolutions, products and sums pass centered values on to each other instead of bytes."""
+"""Quantized graphs: convolutions, products and sums pass centered values to each other instead of bytes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ortconv.ir.tensor import Array
 
 
 def int8_groups(scope: Scope) -> Iterator[Group]:
-    """Int8 steps, which hand on centered values if every reader takes them. A DequantizeLinear that no step needs does
-    nothing.
+    """Int8 steps. Their results are centered values if every reader accepts these, else bytes. A DequantizeLinear that no step
+    needs does nothing.
     """
     steps = Int8Steps(scope)
     found = steps.found
@@ -28,31 +28,31 @@ def int8_groups(scope: Scope) -> Iterator[Group]:
         if (codes := steps.codes(node)) is not None:
             reads[node] = ((node.inputs[0], codes),)
 
-    def hands_on(value: Value, codes: Quantization) -> bool:
-        takes = [[other for v, other in reads.get(user, ()) if v is value] for user, _ in value.uses]
-        same_origin = (other.zero_point == codes.zero_point for wanted in takes for other in wanted)
-        return value not in scope.live_out and all(takes) and all(same_origin)
+    def stays_centered(value: Value, codes: Quantization) -> bool:
+        accepted = [[other for v, other in reads.get(user, ()) if v is value] for user, _ in value.uses]
+        same_origin = (other.zero_point == codes.zero_point for wanted in accepted for other in wanted)
+        return value not in scope.live_out and all(accepted) and all(same_origin)
 
     computed_from = {v for step in found.values() if not step.enters for v, _ in step.reads}
     # Bytes stay for values with a reader that is no int8 step, or without an int8 step as reader.
     for node, step in list(found.items()):
-        if step.enters and not (node.out in computed_from and hands_on(node.out, step.makes)):
+        if step.enters and not (node.out in computed_from and stays_centered(node.out, step.makes)):
             del found[node]
-    handed = {node.out for node, step in found.items() if hands_on(node.out, step.makes)}
+    centered_values = {node.out for node, step in found.items() if stays_centered(node.out, step.makes)}
     for node, step in found.items():
-        function = _on_quantized(step, None if node.out in handed else step.makes)
+        function = _on_quantized(step, None if node.out in centered_values else step.makes)
         yield Group(step.nodes, [v for v, _ in step.reads], function)
-    yield from _dequantizers(steps, handed)
+    yield from _dequantizers(steps, centered_values)
 
 
-def _dequantizers(steps: Int8Steps, handed: set[Value]) -> Iterator[Group]:
-    """DequantizeLinear nodes that all of their readers bypass, and those that read values that are handed on."""
+def _dequantizers(steps: Int8Steps, centered_values: set[Value]) -> Iterator[Group]:
+    """DequantizeLinear nodes that all of their readers bypass, and those that read centered values."""
     bypassed = {(node, reader) for step in steps.found.values() for node in step.bypassed for reader in step.nodes}
     for node in filter(is_dequantize, steps.scope.nodes):
         codes = steps.codes(node)
         if node.out not in steps.scope.live_out and all((node, user) in bypassed for user, _ in node.out.uses):
             yield Group((node,), [], None)
-        elif node.inputs[0] in handed and codes is not None:
+        elif node.inputs[0] in centered_values and codes is not None:
             yield Group((node,), [node.inputs[0]], codes.dequantize)
 
 
