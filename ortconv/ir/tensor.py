@@ -138,7 +138,7 @@ class SparseTensor:
     def _fault(self) -> str:
         """A description of the inconsistency; empty if there is none."""
         count, rank, places = self.values.shape, len(self.shape), self.indices.shape
-        if len(count) != 1 or places not in (count, (*count, rank)):
+        if len(count) != 1 or places not in ((count, (*count, rank)) if rank else (count,)):
             return f"values {list(count)} and indices {list(places)} do not fit, of a constant of rank {rank}"
         if self.indices.dtype.numpy.kind not in "iu":
             return f"its indices are {self.indices.dtype.name.lower()}, not integers"
