@@ -14,7 +14,7 @@ from ortconv.errors import BackendError
 from ortconv.inputs import budget, candidates
 from ortconv.inputs.budget import Budget, Clock, SearchTime
 from ortconv.inputs.candidates import first_run
-from ortconv.inputs.climb import Reached
+from ortconv.inputs.climb import Reached, climb
 from ortconv.inputs.demands import Demand
 from ortconv.inputs.feeds import free_problem, sizes_to_try
 from ortconv.inputs.problem import Problem, Sizes
@@ -43,6 +43,16 @@ def climbing(name: str) -> Graph:
 @pytest.mark.parametrize("name", CLIMBS)
 def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
     assert first_trial(climbing(name), Clock(Budget(seconds=200)))
+
+
+def test_the_last_change_of_a_climb_counts() -> None:
+    case = graph("y = Relu(x)", "float[A] x")
+    (node,) = case
+
+    def reach(sizes: Sizes) -> Reached:
+        return Reached(1, None) if sizes["A"] == 2 else Reached(0, node)
+
+    assert climb(free_problem(case, {}, {}), {"A": 8}, reach, 1) == {"A": 2}
 
 
 @pytest.mark.parametrize("name", CLIMBS)
