@@ -410,6 +410,11 @@ def test_shapes_that_are_inputs_are_sizes(name: str) -> None:
     assert Session(Model(case)).run(None, make(problem, sizes))
 
 
+def test_the_elements_of_a_source_beyond_all_memory_are_not_factored() -> None:
+    given = graph("y = Reshape(x, t)", "float[2147483647,2147483647] x, int64[2] t")
+    assert sorted(other_elements(given.inputs[1], 2, 9)) == [-1, 1]
+
+
 @pytest.mark.parametrize("variant", range(4))
 def test_a_target_without_elements_has_no_other_elements(variant: int) -> None:
     given = graph("y = Reshape(x, t)", "float[2,3] x, int64[0] t")
