@@ -25,12 +25,12 @@ def int8_groups(scope: Scope) -> Iterator[Group]:
     found = steps.found
     reads = {node: step.reads for node, step in found.items()}
     for node in filter(is_dequantize, scope.nodes):
-        if (codes := steps.codes(node)) is not None:
-            reads[node] = ((node.inputs[0], codes),)
+        if (given := steps.quantization(node)) is not None:
+            reads[node] = ((node.inputs[0], given),)
 
-    def stays_centered(value: Value, codes: Quantization) -> bool:
+    def stays_centered(value: Value, made: Quantization) -> bool:
         accepted = [[other for v, other in reads.get(user, ()) if v is value] for user, _ in value.uses]
-        same_origin = (other.zero_point == codes.zero_point for wanted in accepted for other in wanted)
+        same_origin = (other.zero_point == made.zero_point for wanted in accepted for other in wanted)
         return value not in scope.live_out and all(accepted) and all(same_origin)
 
     computed_from = {v for step in found.values() if not step.enters for v, _ in step.reads}
@@ -49,24 +49,24 @@ def _dequantizers(steps: Int8Steps, centered_values: set[Value]) -> Iterator[Gro
     """DequantizeLinear nodes that all of their readers bypass, and those that read centered values."""
     bypassed = {(node, reader) for step in steps.found.values() for node in step.bypassed for reader in step.nodes}
     for node in filter(is_dequantize, steps.scope.nodes):
-        codes = steps.codes(node)
+        given = steps.quantization(node)
         if node.out not in steps.scope.live_out and all((node, user) in bypassed for user, _ in node.out.uses):
             yield Group((node,), [], None)
-        elif node.inputs[0] in centered_values and codes is not None:
-            yield Group((node,), [node.inputs[0]], codes.dequantize)
+        elif node.inputs[0] in centered_values and given is not None:
+            yield Group((node,), [node.inputs[0]], given.dequantize)
 
 
 def _on_quantized(step: Int8Step, as_bytes: Quantization | None) -> Function:
     """A step's function of quantized values or bytes."""
-    zeros = [codes.zero_point for _, codes in step.reads]
+    zeros = [given.zero_point for _, given in step.reads]
     finish = None if as_bytes is None else as_bytes.to_bytes
 
     def run(work: Work, *operands: Array) -> Array | None:
-        codes = [
+        values = [
             x if x.dtype == np.float32 else work.arranged(partial(centered, zero_point=z), x)
             for x, z in zip(operands, zeros, strict=True)
         ]
-        y: Array | None = work.call(step.function, *codes)
+        y: Array | None = work.call(step.function, *values)
         return y if y is None or finish is None else work.call(finish, y)
 
     return recordable(run)
