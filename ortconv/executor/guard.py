@@ -30,6 +30,9 @@ LARGEST_TENSOR = 1 << 40
 SECONDS = 5.0
 """Limit on the total time for trying nodes, in seconds."""
 
+SMALLER = "fix smaller dimensions with --fix-dim, or use a machine with more memory"
+"""The hint for work that needs more memory than there is."""
+
 _HINT = "onnxruntime would refuse the node when it runs, if not before: mend the model where it is exported"
 
 
@@ -113,6 +116,3 @@ def _operand(value: Value) -> Any:
     if size > LARGEST_OPERAND or (type.dtype in (DType.INT64, DType.INT32) and len(shape) < 2):
         return None
     return np.zeros(shape, type.dtype.numpy)
-
-
-SMALLER = "fix smaller dimensions with --fix-dim, or use a machine with more memory"
