@@ -157,12 +157,7 @@ class _Runner:
 
 
 def benchmark(
-    model: Model,
-    entrants: Sequence[Contender],
-    feeds: Feeds,
-    expected: Sequence[Any],
-    repeat: int = 10,
-    trace: bool = False,
+    model: Model, entrants: Sequence[Contender], feeds: Feeds, expected: Sequence[Any], repeat: int, trace: bool
 ) -> list[BenchmarkRow]:
     """A row for each contender, in the given order. Runs of the contenders alternate; the first run of each is not measured.
 

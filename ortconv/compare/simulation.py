@@ -25,7 +25,7 @@ WARM_UP = 2
 class TimedPartitions(RecordingBackend):
     """The NNAPI backend, with timed partitions."""
 
-    def __init__(self, options: NnapiOptions | None = None) -> None:
+    def __init__(self, options: NnapiOptions) -> None:
         super().__init__(options)
         self._timed: list[_TimedPartition] = []
 

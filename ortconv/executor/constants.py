@@ -22,19 +22,19 @@ Binder = Callable[[Node], tuple[Function, list[Value | None]]]
 
 
 class Constants:
-    """Arrays of values; None if a value is not constant.
+    """Arrays of values; None for an absent value, and for one that is not constant.
 
     Large arrays may be unaligned views of a model file. They can be converted to another layout, but are slow to
     compute with: `align` copies them.
     """
 
     def __init__(self) -> None:
-        self._arrays: dict[Value, Any] = {}
+        self._arrays: dict[Value | None, Any] = {}
         self._folded: dict[Value, tuple[Node, Binder]] = {}
 
-    def __call__(self, value: Value) -> Array | None:
+    def __call__(self, value: Value | None) -> Array | None:
         known: Array | None = self._arrays.get(value)
-        if known is not None:
+        if known is not None or value is None:
             return known
         if value.const is not None and not value.is_input:
             known = dense(value.const)
@@ -44,7 +44,7 @@ class Constants:
             known = self._arrays.get(value)
         return known
 
-    def align(self, value: Value) -> Array | None:
+    def align(self, value: Value | None) -> Array | None:
         """The array of a value, copied to aligned memory if it is not aligned."""
         known = self(value)
         if known is not None and not known.flags.aligned:
@@ -54,8 +54,8 @@ class Constants:
     def fold(self, node: Node, bind: Binder) -> bool:
         """Compute a node's outputs from constants. Returns False if that fails, or if they are too large to keep."""
         function, reads = bind(node)
-        operands = [None if v is None else self(v) for v in reads]
-        if sum(operand is not None for operand in operands) < sum(v is not None for v in reads):
+        operands = [self(v) for v in reads]
+        if any(operand is None and v is not None for operand, v in zip(operands, reads, strict=True)):
             return False
         try:
             result = function(*operands)

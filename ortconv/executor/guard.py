@@ -18,19 +18,20 @@ import numpy as np
 
 from ortconv.errors import GraphError, InternalError, OrtconvError, UnsupportedError
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import LARGEST_RANK
 from ortconv.ir.types import DType, TensorType
 
 LARGEST_OPERAND = 1 << 20
 """Number of elements of an operand up to which a node is tried."""
-
-LARGEST_RANK = 64
-"""numpy's limit."""
 
 LARGEST_TENSOR = 1 << 40
 """More elements than any tensor has."""
 
 SECONDS = 5.0
 """Limit on the total time for trying nodes, in seconds."""
+
+SMALLER = "fix smaller dimensions with --fix-dim, or use a machine with more memory"
+"""The hint for work that needs more memory than there is."""
 
 _HINT = "onnxruntime would refuse the node when it runs, if not before: mend the model where it is exported"
 
@@ -74,7 +75,7 @@ def _all(nodes: Iterable[Node]) -> Iterator[Node]:
 
 def _failure(node: Node) -> str | None:
     """The reason why a node cannot run with zeros as its inputs; None if it can, or if that is unknown."""
-    from ortconv.executor.kernels.evaluate import evaluated, kernel_of
+    from ortconv.executor.kernels.evaluate import kernel_of, run_kernel
 
     if node.subgraphs or node.graph is None:
         return None
@@ -88,7 +89,7 @@ def _failure(node: Node) -> str | None:
             if isinstance(operand, str) or (operand is None and value is not None):
                 return operand
         given = f"inputs of shapes {[getattr(o, 'shape', None) for o in operands]}"
-        evaluated(node, operands)
+        run_kernel(node, operands)
     except (UnsupportedError, MemoryError):
         return None
     except Exception as error:
@@ -115,6 +116,3 @@ def _operand(value: Value) -> Any:
     if size > LARGEST_OPERAND or (type.dtype in (DType.INT64, DType.INT32) and len(shape) < 2):
         return None
     return np.zeros(shape, type.dtype.numpy)
-
-
-SMALLER = "fix smaller dimensions with --fix-dim, or use a machine with more memory"

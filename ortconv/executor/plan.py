@@ -111,9 +111,9 @@ class Plan:
         outs = tuple([self._new_slot() if v is None else self._slot(v, constant) for v in makes])
         read_last = {slot for v, slot in zip(reads, ins, strict=True) if v is not None and last_use[v] == index}
         dead = {slot for slot in read_last if self._initial[slot] is None}
-        dead |= {slot for v, slot in zip(makes, outs, strict=True) if v is None or v not in last_use}
+        dead |= {slot for v, slot in zip(makes, outs, strict=True) if v not in last_use}
         # An itemgetter of one slot would not give a sequence.
-        operands = itemgetter(*ins) if len(ins) > 1 else itemgetter(slice(*(ins[0], ins[0] + 1) if ins else (0, 0)))
+        operands = itemgetter(*ins) if len(ins) > 1 else itemgetter(slice(ins[0], ins[0] + 1) if ins else slice(0))
         return Step(function, operands, outs, tuple(sorted(dead)), node)
 
     def _new_slot(self, initial: RuntimeValue = None) -> int:
@@ -288,7 +288,7 @@ def _made(nodes: Iterable[Node]) -> set[Value]:
 def _bind(
     constant: Constant,
     node: Node,
-    align: Callable[[Value], object] = lambda _: None,
+    align: Constant = lambda _: None,
     reference: bool = False,
     watch: Watch | None = None,
 ) -> tuple[Function, list[Value | None]]:
@@ -309,12 +309,11 @@ def _bind(
     elif reference:
         function = partial(kernel.reference, **attributes)
     else:
-        function, prepared = _accelerated(kernel, [None if v is None else constant(v) for v in reads], attributes)
+        function, prepared = _accelerated(kernel, [*map(constant, reads)], attributes)
         if prepared:
             return function, reads
     for value in reads:
-        if value is not None:
-            align(value)
+        align(value)
     return function if watch is None else watch(node, function), reads
 
 

@@ -22,19 +22,9 @@ MEMORY = Budget().bytes
 """Limit on the bytes that the values of a run may occupy if the sizes are generated."""
 
 
-def first_run(
-    session: Session,
-    names: Sequence[str] | None = None,
-    arrays: Mapping[str, Any] | None = None,
-    draws: Mapping[str, Draw] | None = None,
-    seed: int = 0,
-) -> tuple[Feeds, list[Any]]:
-    """Return feeds and the outputs of a session for them. Inputs that are not in `arrays` are generated; the first
-    feeds that the model accepts are used.
-
-    Raises UsageError if there are arrays and an input is neither among them nor among the draws.
-    """
-    return accepted(session.model.graph, partial(session.run, names), arrays, draws, seed)
+def first_run(session: Session, names: Sequence[str] | None = None) -> tuple[Feeds, list[Any]]:
+    """The first generated feeds that a model accepts, and the outputs of a session for them."""
+    return accepted(session.model.graph, partial(session.run, names))
 
 
 def accepted(
@@ -44,7 +34,10 @@ def accepted(
     draws: Mapping[str, Draw] | None = None,
     seed: int = 0,
 ) -> tuple[Feeds, list[Any]]:
-    """Like `first_run`, with a function that runs the model."""
+    """The first feeds with which a function runs the model, and its results. Inputs that are not in `arrays` are generated.
+
+    Raises UsageError if there are arrays and an input is neither among them nor among the draws.
+    """
     failure: BackendError | None = None
     for feeds in candidates(graph, seed, arrays, draws):
         try:
@@ -63,14 +56,12 @@ def run_on_first(
     seed: int = 0,
     custom_op_library: Path | None = None,
 ) -> tuple[str, Feeds, list[Any]]:
-    """The first backend that runs a model, with feeds and outputs as of `first_run`. Raises the error of the first backend if none
-    runs it.
-    """
+    """The first backend that runs a model, with feeds and outputs as of `accepted`. Raises the first error if none does."""
     failure: OrtconvError | None = None
     for name in backends:
         try:
             session = Session(model, [name], custom_op_library=custom_op_library)
-            return name, *first_run(session, None, arrays, draws, seed)
+            return name, *accepted(model.graph, partial(session.run, None), arrays, draws, seed)
         except (BackendError, UnsupportedError) as error:
             failure = failure or error
     raise failure or UsageError("there is no backend to run the model")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import permutations
 from random import Random
 from typing import NamedTuple
 
@@ -15,8 +14,6 @@ from ortconv.ir.tensor import Tensor
 
 USUAL = (2, 3, 4, 5, 6, 8, 12, 16, 32, 1)
 """Sizes tried for every dimension. 1 comes last: it broadcasts even if another size is correct."""
-
-FACTORS = (2, 3, 5, 7)
 
 LARGEST_LIST = 64
 """Integer constants with at most this number of elements may be lists of sizes."""
@@ -33,16 +30,16 @@ class Reached(NamedTuple):
 
 
 def climb(problem: Problem, start: Sizes, reach: Callable[[Sizes], Reached], runs: int) -> Sizes | None:
-    """Hill climbing: change one or more dimensions, and keep each change with which the run computes more values. If no
-    single step helps, several dimensions change at random, and changes that do not reduce the number of values are
-    kept. Returns None if no run succeeds within `runs` runs.
+    """Hill climbing: change one or more dimensions, and keep each change with which the run computes more values. If no single step
+    helps, several dimensions change at random, and changes that do not reduce the number of values are kept. Returns None if no run
+    succeeds after `runs` changes.
     """
     candidates, rng = _candidates(problem), Random(0)
     sizes, best = start, reach(start)
     moves = _neighbors(problem, best, sizes, candidates)
     for _ in range(runs):
         if best.failed is None:
-            return sizes
+            break
         changed = next(moves, None)
         may_tie = changed is None
         if changed is None:
@@ -53,18 +50,12 @@ def climb(problem: Problem, start: Sizes, reach: Callable[[Sizes], Reached], run
             moves = _neighbors(problem, best, sizes, candidates)
         elif may_tie and found.values == best.values:
             sizes, best = changed, found
-    return None
+    return sizes if best.failed is None else None
 
 
 def _random_change(problem: Problem, failed: Node, sizes: Sizes, candidates: list[int], rng: Random) -> Sizes:
-    """Change up to three dimensions at random, or move a factor from one dimension to another."""
+    """Change up to three dimensions at random."""
     free = free_dims_behind(problem, failed) if rng.random() < 0.7 else problem.free
-    if len(free) > 1 and rng.random() < 0.5:
-        a, b = rng.sample(free, 2)
-        factors = [f for f in FACTORS if sizes[a] % f == 0]
-        if factors:
-            factor = rng.choice(factors)
-            return {**sizes, a: sizes[a] // factor, b: sizes[b] * factor}
     names = rng.sample(free, min(len(free), rng.randint(1, 3)))
     return {**sizes, **{name: rng.choice(candidates) for name in names}}
 
@@ -76,16 +67,10 @@ def _neighbors(problem: Problem, reached: Reached, sizes: Sizes, candidates: lis
             changed = {**sizes, **dict.fromkeys(names, size)}
             if changed != sizes:
                 yield changed
-    for a, b in permutations(free, 2):
-        for factor in FACTORS:
-            if sizes[a] % factor == 0:
-                yield {**sizes, a: sizes[a] // factor, b: sizes[b] * factor}
 
 
 def _groups(free: list[str], others: list[str], sizes: Sizes) -> Iterator[list[str]]:
-    """Each dimension alone, all dimensions of one size together, and pairs of one size, in which
-    the second can be any dimension.
-    """
+    """Each dimension alone, all dimensions of one size together, and pairs of one size, with any dimension as the second."""
     yield from ([name] for name in free)
     same = [[n for n in free if sizes[n] == size] for size in dict.fromkeys(sizes[n] for n in free)]
     yield from (group for group in same if len(group) > 1)

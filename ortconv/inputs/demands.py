@@ -218,9 +218,9 @@ def _recurrent(node: Node, shapes: Shapes) -> Iterator[Demand]:
     for slot, shape in ((1, (directions, rows)), (2, (directions, rows, hidden)), (3, (directions, 2 * rows))):
         for axis, want in enumerate(shape):
             yield from _wanted(node, slot, axis, want, shapes) if want else ()
-    for slot in (5, 6):
-        for axis, (other, other_axis) in enumerate(((1, 0), (0, 1), (2, 2))):
-            yield from _same(node, (slot, axis), (other, other_axis), shapes)
+    states = ((0, 0), (1, 0), (2, 2)) if node.attr("layout", 0) else ((1, 0), (0, 1), (2, 2))
+    for slot, (axis, other) in product((5, 6), enumerate(states)):
+        yield from _same(node, (slot, axis), other, shapes)
 
 
 def _target(node: Node, shapes: Shapes) -> Sequence[int] | None:

@@ -14,13 +14,12 @@ from ortconv.errors import UnsupportedError, UsageError
 from ortconv.inputs.categories import with_known_elements
 from ortconv.inputs.operand_roles import is_condition, is_divisor, is_float_index, parameter, upper_bound
 from ortconv.inputs.problem import Problem, Sizes
-from ortconv.inputs.ranks import LARGEST_RANK
 from ortconv.inputs.repair import repair
 from ortconv.inputs.shapes import infer_shapes
 from ortconv.inputs.sizes import can_be_met, solve
 from ortconv.ir.footprint import footprint
 from ortconv.ir.graph import Graph, Value
-from ortconv.ir.tensor import Array
+from ortconv.ir.tensor import LARGEST_RANK, Array
 from ortconv.ir.types import DType, MapType, SequenceType, TensorType, restored
 
 Outputs = list[Any]
@@ -154,7 +153,7 @@ def make(
             made[value.name] = np.array(held[value], np.int64)
             continue
         shape = () if value in problem.shaped else problem.shape(value, sizes)
-        drawn = generate(value, shape, seed, draws.get(value.name))
+        drawn = generate(value, shape, seed, draws.get(value.name, Draw()))
         made[value.name] = drawn if kind == "drawn" else changed(value, drawn, kind)
     free = {name: array for name, array in made.items() if name not in draws}
     return made | with_known_elements(problem.graph, free, seed, all_kinds=kind == "drawn")
@@ -186,14 +185,14 @@ def _needs_ones(value: Value) -> bool:
     return is_divisor(value) or (value.dtype in MASKS and upper_bound(value) == 2)
 
 
-def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | None = None) -> Any:
+def generate(value: Value, shape: tuple[int, ...], seed: int, draw: Draw) -> Any:
     """Random content for one input: floats from the standard normal distribution, indices that are valid for the table
     that they index, even if they are floats, integers other than 0 for divisors, masks of 0 and 1.
 
     A mask begins with 1 along its last axis, so that every row of scores keeps an entry, even under a causal mask. The
     softmax of a row without entries would depend only on the rounding of its huge negative numbers.
     """
-    type, draw = value.type, draw or Draw()
+    type = value.type
     rng = np.random.default_rng([seed, zlib.crc32(value.name.encode("utf-8", "surrogateescape"))])
     if isinstance(type, SequenceType) and isinstance(type.element, TensorType):
         return [_array(rng, type.element.dtype, (2,), 2)]

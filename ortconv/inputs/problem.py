@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from ortconv.inputs import shape_inputs
 from ortconv.inputs.demands import Numbers
-from ortconv.inputs.ranks import LARGEST_RANK, rank_of
+from ortconv.inputs.ranks import rank_of
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.symbols import with_stated_sums
+from ortconv.ir.tensor import LARGEST_RANK
 from ortconv.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -136,5 +137,6 @@ def dimensions(value: Value) -> tuple[int | str, ...]:
     """The shape of an input, with a name for each unknown dimension: its symbol, or a name made from the input's name."""
     shape = value.shape
     if shape is None:
-        shape = (None,) * min(rank_of(value) or 1, LARGEST_RANK)
+        rank = rank_of(value)
+        shape = (None,) * min(1 if rank is None else rank, LARGEST_RANK)
     return tuple(f"{value.name}[{axis}]" if d is None else d for axis, d in enumerate(shape))

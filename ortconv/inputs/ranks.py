@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operands import axes_of, ints
 from ortconv.ir.operators import MICROSOFT, Trait, traits
-
-LARGEST_RANK = 64
-"""Numpy's limit."""
+from ortconv.ir.tensor import LARGEST_RANK
 
 RANKS: dict[str, dict[str, tuple[int | None, ...]]] = {
     "": {

@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import combinations, product
+from itertools import product
 
 from ortconv.inputs.demands import Demand
 from ortconv.inputs.problem import Problem, Sizes
@@ -17,10 +17,6 @@ WORK = 24_000
 """Approximate limit on the number of nodes that are inferred before one search ends."""
 
 MOST_TRIED = 900
-
-LARGEST_PRODUCT = 4096
-"""Limit on a product of two sizes that is split into all pairs of factors."""
-
 
 SMALL = range(1, 17)
 """Sizes tried for every dimension that a node with an unmet demand depends on."""
@@ -86,33 +82,18 @@ def _first_unmet(
 
 
 def _moves(problem: Problem, sizes: Sizes, node: Node, demand: Demand, in_pairs: bool) -> Iterator[Sizes]:
-    """Other sizes that may meet a demand. They change one dimension, also to small sizes without a reason; one dimension and all
-    that its new size demands; one dimension and a second one that compensates it; or two dimensions that share a product. With
-    `in_pairs`, at last one dimension that may meet the demand and a second one, to any small size.
+    """Other sizes that may meet a demand: one dimension changes as the demand implies, then to any small size, then together with
+    all that its new size demands; with `in_pairs`, at last together with a second dimension, to any small size.
     """
     names = free_dims_behind(problem, node)
     single = [(name, size) for name in names for size in _targets(problem, sizes, name, demand)]
-    for name, size in single:
-        yield {**sizes, name: size}
-    for name, size in product(names, SMALL):
+    for name, size in (*single, *product(names, SMALL)):
         yield {**sizes, name: size}
     for name, size in single:
         yield solve(problem, {**sizes, name: size}, frozenset((name,))).sizes
-    for name, size in single:
-        for other in (n for n in problem.free if n != name and sizes[n] * sizes[name] % size == 0):
-            yield {**sizes, name: size, other: sizes[other] * sizes[name] // size}
-    yield from _other_factors(sizes, names, demand)
     for (name, size), other, small in product(single, names, SMALL) if in_pairs else ():
         if other != name:
             yield {**sizes, name: size, other: small}
-
-
-def _other_factors(sizes: Sizes, names: Sequence[str], demand: Demand) -> Iterator[Sizes]:
-    """Changes of two dimensions that keep their product, or scale it as the demand wants."""
-    for a, b in combinations(names, 2):
-        for both in dict.fromkeys((_scaled(sizes[a] * sizes[b], demand.want, demand.have), sizes[a] * sizes[b])):
-            for factor in _factors(both):
-                yield {**sizes, a: factor, b: both // factor}
 
 
 def _targets(problem: Problem, sizes: Sizes, name: str, demand: Demand) -> list[int]:
@@ -136,7 +117,3 @@ def _targets(problem: Problem, sizes: Sizes, name: str, demand: Demand) -> list[
 def _scaled(number: int, times: int, over: int) -> int:
     """number * times / over if that is an integer, else 0."""
     return number * times // over if over > 0 and number * times % over == 0 else 0
-
-
-def _factors(product: int) -> Iterator[int]:
-    return (n for n in range(1, product + 1) if product % n == 0) if 0 < product <= LARGEST_PRODUCT else iter(())

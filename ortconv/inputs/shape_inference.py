@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import BackendError, GraphError, OrtconvError
-from ortconv.executor.kernels.evaluate import evaluated
+from ortconv.executor.kernels.evaluate import run_kernel
 from ortconv.inputs.demands import Numbers
 from ortconv.inputs.problem import Problem
 from ortconv.inputs.shapes import made_by, shape_with
@@ -59,7 +59,7 @@ def _model_with_sizes(problem: Problem, sizes: Mapping[str, int], fed: Mapping[V
     message.graph.initializer.extend(tensor_proto(tensor, value.name) for value, tensor in held.items())
     for value in graph.inputs:
         if value not in held:
-            _declare(message.graph.input.add(), value, fed.get(value) or shape_with(value, sizes))
+            _declare(message.graph.input.add(), value, fed[value] if value in fed else shape_with(value, sizes))
     large = (v for v in graph.initializers.values() if v not in held and not v.is_input)
     message.graph.input.extend(map(value_info, (*large, *(v for v in problem.outer if v not in held))))
     if not problem.messages:
@@ -110,7 +110,7 @@ def _constants(graph: Graph) -> dict[Value, Array]:
         if node.op == "ConstantOfShape" and math.prod(map(int, found[0].flat)) > LARGEST_SHAPE_DATA:
             continue
         with suppress(OrtconvError, ArithmeticError, ValueError, TypeError, IndexError):
-            result = np.asarray(evaluated(node, operands))
+            result = np.asarray(run_kernel(node, operands))
             if result.size <= LARGEST_SHAPE_DATA:
                 known[node.out] = result
     return known

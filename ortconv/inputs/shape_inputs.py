@@ -8,10 +8,13 @@ from itertools import chain
 from random import Random
 
 from ortconv.inputs.operand_roles import operand_role, parameter
-from ortconv.inputs.ranks import LARGEST_RANK, rank_of
+from ortconv.inputs.ranks import rank_of
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.tensor import Tensor
+from ortconv.ir.tensor import LARGEST_RANK, Tensor
 from ortconv.ir.types import DType
+
+LARGEST_SOURCE = 1 << 32
+"""Number of elements that are factored. A source with more of them fits no memory, and the search for its factors takes minutes."""
 
 
 def is_target(value: Value) -> bool:
@@ -78,7 +81,7 @@ def other_elements(value: Value, count: int, variant: int) -> list[int]:
     """
     made = [1] * count
     size = _elements_of_source(value)
-    if variant <= count or not count or size is None:
+    if variant <= count or not count or size is None or size > LARGEST_SOURCE:
         return [-1 if i == (variant - 1) % count else 1 for i in range(count)]
     rng, left = Random(variant), size
     while left > 1:

@@ -10,6 +10,7 @@ from ortconv.inputs.problem import Problem, Sizes
 from ortconv.inputs.shapes import infer_shapes, shapes_of_any_run
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import LARGEST_RANK
 
 ROUNDS = 24
 """Maximum number of changes of sizes to meet demands; the remaining demands are left to trial."""
@@ -68,7 +69,7 @@ def _all_demands(
         for out, value in enumerate(node.outputs):
             if value is not None and value in shapes:
                 for axis, demand in _declared_demands(value, shapes[value], least):
-                    yield (node, -1 - axis - 64 * out), demand
+                    yield (node, -1 - axis - LARGEST_RANK * out), demand
 
 
 def _declared_demands(value: Value, shape: Numbers, least: int) -> Iterator[tuple[int, Demand]]:

@@ -12,7 +12,6 @@ from ortconv.errors import BackendError, OrtconvError, UsageError
 from ortconv.inputs.budget import SHARE_OF_EXTRAS, BeyondBudgetError, CannotTryError, Clock, TooSlowError
 from ortconv.inputs.feeds import Choice, Feeds, from_arrays, make
 from ortconv.inputs.problem import Problem, Sizes
-from ortconv.inputs.size_search import choices
 from ortconv.inputs.sizes import is_solved
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.process import memory_limit
@@ -39,15 +38,10 @@ class Trial:
 
 
 def trials(
-    graph: Graph,
-    run: Run,
-    given: Sequence[Mapping[str, Any]],
-    clock: Clock,
-    notes: list[str],
-    tried: Iterable[Choice] | None = None,
+    graph: Graph, run: Run, given: Sequence[Mapping[str, Any]], clock: Clock, notes: list[str], tried: Iterable[Choice]
 ) -> Iterator[tuple[Trial, list[Any]]]:
-    """Sets of inputs that the source accepts, each with its outputs. The inputs are the user's, or generated for the first choice
-    with which the source runs; by default, of `choices`.
+    """Sets of inputs that the source accepts, each with its outputs. The inputs are the user's, or generated for the first of the
+    choices in `tried` with which the source runs.
 
     Raises CannotTryError if there is none. Omissions are appended to `notes`.
     """
@@ -63,7 +57,7 @@ def trials(
                 raise error.at(node=f"given inputs {i + 1}") from error
             yield Trial(f"given inputs {i + 1}", feeds, {}), results
         return
-    first = _first(choices(graph, clock) if tried is None else tried, run, clock)
+    first = _first(tried, run, clock)
     sizes = first.choice.sizes
     yield Trial(_text(first.choice.kind, sizes), first.feeds, sizes), first.results
     yield from _others(first.choice, run, clock, first.seconds, notes)

@@ -17,7 +17,7 @@ from ortconv.ir.types import Dim, DType, OptionalType, SequenceType, Shape, Tens
 UNKNOWN = ""
 """The type of a value whose type is unknown."""
 
-TENSORS = {dtype: f"tensor({dtype.name.lower()})" for dtype in DType}
+TENSORS = {dtype: TensorType(dtype).notation for dtype in DType}
 """Tensor types in the notation of kernels."""
 
 KernelTypes = tuple[str | None, ...]
@@ -68,8 +68,7 @@ def type_text(type: ValueType | None) -> str:
         return TENSORS[type.dtype]
     if isinstance(type, (SequenceType, OptionalType)):
         inner = type_text(type.element)
-        kind = "seq" if isinstance(type, SequenceType) else "optional"
-        return f"{kind}({inner})" if inner else UNKNOWN
+        return f"{type.kind}({inner})" if inner else UNKNOWN
     return UNKNOWN
 
 

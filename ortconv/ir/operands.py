@@ -37,9 +37,9 @@ def scalar(value: Value | None, absent: float | None = None) -> float | int | No
     return number if isinstance(number, int) else float(number)
 
 
-def stated_ints(node: Node, name: str, slot: int = 1) -> tuple[int, ...] | None:
-    """The integers of an attribute that is an input in later operator sets. () if absent; None if not constant."""
-    return tuple(node.attr(name, ())) if name in node.attrs else ints(node.input(slot), ())
+def stated_ints(node: Node, name: str) -> tuple[int, ...] | None:
+    """The integers of an attribute that is input 1 in later operator sets. () if absent; None if not constant."""
+    return tuple(node.attr(name, ())) if name in node.attrs else ints(node.input(1), ())
 
 
 def axes_of(node: Node) -> tuple[int, ...] | None:

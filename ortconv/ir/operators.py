@@ -72,6 +72,9 @@ class Traits(NamedTuple):
 MICROSOFT = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
 
+ML = "ai.onnx.ml"
+"""The domain of ONNX's operators for classical machine learning."""
+
 INT8 = 4
 """The accuracy level of MatMulNBits that quantizes activations to 8 bits."""
 

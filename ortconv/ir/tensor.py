@@ -13,6 +13,9 @@ from ortconv.ir.types import DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+LARGEST_RANK = 64
+"""Numpy's limit on the number of axes."""
+
 RuntimeValue = Union[Array, "list[RuntimeValue]", dict[Any, Any], None]
 """A value in a run: an array for a tensor, a list for a sequence, a dict for a map, None for an empty optional."""
 
@@ -135,7 +138,7 @@ class SparseTensor:
     def _fault(self) -> str:
         """A description of the inconsistency; empty if there is none."""
         count, rank, places = self.values.shape, len(self.shape), self.indices.shape
-        if len(count) != 1 or places not in (count, (*count, rank)):
+        if len(count) != 1 or places not in ((count, (*count, rank)) if rank else (count,)):
             return f"values {list(count)} and indices {list(places)} do not fit, of a constant of rank {rank}"
         if self.indices.dtype.numpy.kind not in "iu":
             return f"its indices are {self.indices.dtype.name.lower()}, not integers"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -138,8 +138,14 @@ def _dtype_names() -> dict[str, DType]:
 class _WithShape:
     """`shape` is None if the rank is unknown."""
 
+    kind: ClassVar[str]
     dtype: DType
     shape: Shape | None = None
+
+    @property
+    def notation(self) -> str:
+        """The type without its shape in ONNX's notation, such as "tensor(float)"."""
+        return f"{self.kind}({self.dtype.name.lower()})"
 
     @property
     def static_shape(self) -> tuple[int, ...] | None:
@@ -159,10 +165,12 @@ class TensorType(_WithShape):
     """A dense tensor."""
 
     __slots__ = ()
+    kind = "tensor"
 
 
 class SparseTensorType(_WithShape):
     __slots__ = ()
+    kind = "sparse_tensor"
 
     def __str__(self) -> str:
         return f"sparse({_WithShape.__str__(self)})"
@@ -170,27 +178,35 @@ class SparseTensorType(_WithShape):
 
 @dataclass(frozen=True, slots=True)
 class _WithElement:
+    kind: ClassVar[str]
     element: ValueType
+
+    @property
+    def notation(self) -> str:
+        return f"{self.kind}({self.element.notation})"
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.element})"
 
 
 class SequenceType(_WithElement):
     __slots__ = ()
-
-    def __str__(self) -> str:
-        return f"seq({self.element})"
+    kind = "seq"
 
 
 class OptionalType(_WithElement):
     __slots__ = ()
-
-    def __str__(self) -> str:
-        return f"optional({self.element})"
+    kind = "optional"
 
 
 @dataclass(frozen=True, slots=True)
 class MapType:
     key: DType
     value: ValueType
+
+    @property
+    def notation(self) -> str:
+        return f"map({self.key.name.lower()},{self.value.notation})"
 
     def __str__(self) -> str:
         return f"map({self.key.name.lower()},{self.value})"

@@ -28,8 +28,14 @@ class Deadline(NamedTuple):
     real: float = math.inf
     cpu: float = math.inf
 
+    def check(self, backend: str) -> None:
+        """Raise TimeLimitError if one of these times is over."""
+        if time.perf_counter() > self.real or (self.cpu < math.inf and time.thread_time() > self.cpu):
+            raise TimeLimitError("the run exceeds its time limit", backend=backend)
 
-_ENDS: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
+
+_NEVER = Deadline()
+_END: ContextVar[Deadline] = ContextVar("deadline", default=_NEVER)
 
 
 @contextmanager
@@ -38,43 +44,35 @@ def within(seconds: float, *, cpu: bool = False) -> Iterator[None]:
 
     With `cpu`, the seconds are CPU time of this thread, so that results depend less on what else the machine does.
     """
-    outer = _ENDS.get() or Deadline()
+    outer = _END.get()
     real = time.perf_counter() + (BUSY * seconds if cpu else seconds)
-    token = _ENDS.set(
-        Deadline(min(real, outer.real), min(time.thread_time() + seconds, outer.cpu) if cpu else outer.cpu)
-    )
+    own = time.thread_time() + (seconds if cpu else math.inf)
+    token = _END.set(Deadline(min(real, outer.real), min(own, outer.cpu)))
     try:
         yield
     finally:
-        _ENDS.reset(token)
+        _END.reset(token)
 
 
 def seconds_left() -> float | None:
     """Seconds until the deadline, at least 0; None if there is no limit."""
-    ends = _ENDS.get()
-    return None if ends is None else max(0.0, ends.real - time.perf_counter())
+    end = _END.get()
+    return None if end is _NEVER else max(0.0, end.real - time.perf_counter())
 
 
 def check_limit() -> None:
     """Raise TimeLimitError if the time that `within` allows is over. For work other than runs, such as a search."""
-    ends = _ENDS.get()
-    if ends is not None:
-        check(ends, "")
+    _END.get().check("")
 
 
 def watched(steps: Iterable[T], backend: str) -> Iterable[T]:
     """Iterate over the steps. If there is a limit, the clock is checked before each step."""
-    ends = _ENDS.get()
-    return steps if ends is None else _watched(steps, ends, backend)
+    end = _END.get()
+    return steps if end is _NEVER else _watched(steps, end, backend)
 
 
-def _watched(steps: Iterable[T], ends: Deadline, backend: str) -> Iterator[T]:
-    check(ends, backend)
+def _watched(steps: Iterable[T], end: Deadline, backend: str) -> Iterator[T]:
+    end.check(backend)  # even if there are no steps
     for step in steps:
-        check(ends, backend)
+        end.check(backend)
         yield step
-
-
-def check(ends: Deadline, backend: str) -> None:
-    if time.perf_counter() > ends.real or (ends.cpu < math.inf and time.thread_time() > ends.cpu):
-        raise TimeLimitError("the run exceeds its time limit", backend=backend)

@@ -35,8 +35,8 @@ _Run = Callable[[Program, list[RuntimeValue]], Sequence[RuntimeValue]]
 
 
 class NodeArg(NamedTuple):
-    """An input or output: its name, its type in ONNX's notation ("tensor(float)"), and its shape, with None or a symbol for a
-    variable dimension.
+    """An input or output: its name, its type in ONNX's notation such as "tensor(float)", and the shape of a tensor, with None or a
+    symbol for a variable dimension. An unknown type is empty.
     """
 
     name: str
@@ -329,9 +329,5 @@ def _result(value: RuntimeValue, fed: list[RuntimeValue]) -> RuntimeValue:
 
 
 def _node_arg(value: Value) -> NodeArg:
-    type = value.type
-    if isinstance(type, TensorType):
-        name = {DType.FLOAT: "float", DType.DOUBLE: "double"}.get(type.dtype, type.dtype.name.lower())
-        shape = None if type.shape is None else [None if str(d).startswith("?") else d for d in type.shape]
-        return NodeArg(value.name, f"tensor({name})", shape)
-    return NodeArg(value.name, str(type), None)
+    shape = None if value.shape is None else [None if str(d).startswith("?") else d for d in value.shape]
+    return NodeArg(value.name, "" if value.type is None else value.type.notation, shape)

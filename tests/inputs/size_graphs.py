@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import numpy as np
 import onnx.parser
 from onnx import numpy_helper
 
-from ortconv.inputs.budget import Clock
-from ortconv.inputs.trials import Trial, trials
+from ortconv.inputs.budget import Budget, Clock
+from ortconv.inputs.size_search import choices
+from ortconv.inputs.trials import Run, Trial, trials
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
@@ -30,7 +34,12 @@ def ints(*numbers: int) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
+def all_trials(given: Graph, run: Run | None = None, clock: Clock | None = None) -> Iterator[Trial]:
+    """The inputs that a function, by default numpy, computes. Raises BackendError if the search ends without any."""
+    clock = clock or Clock(Budget())
+    run = run or partial(Session(Model(given), ["numpy"]).run, None)
+    return (trial for trial, _ in trials(given, run, (), clock, [], choices(given, clock)))
+
+
 def first_trial(given: Graph, clock: Clock) -> Trial:
-    """The first inputs that numpy computes. Raises BackendError if the search ends without any."""
-    session = Session(Model(given), ["numpy"])
-    return next(trials(given, lambda feeds: session.run(None, feeds), (), clock, []))[0]
+    return next(all_trials(given, clock=clock))

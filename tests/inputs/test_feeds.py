@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from onnx import numpy_helper
 
 import ortconv
 from ortconv.errors import UnsupportedError
-from ortconv.inputs.candidates import candidates, first_run
-from ortconv.inputs.feeds import changed, free_problem, generate, make
+from ortconv.inputs.candidates import accepted, candidates, first_run
+from ortconv.inputs.feeds import Draw, changed, free_problem, generate, make
 from ortconv.inputs.operand_roles import parameter, upper_bound
 from ortconv.onnxio.load import from_proto
 
@@ -86,7 +87,7 @@ def test_maps_have_keys_that_the_model_knows(key: str, known: list[Any], tmp_pat
 def test_other_elements_are_drawn_if_the_model_refuses_the_first() -> None:
     text = '<ir_version: 8, opset_import: ["": 17]> g (int32 a, int32 b) => (int32 y) { s = Add(a, b) y = Div(a, s) }'
     session = ortconv.Session(from_proto(onnx.parser.parse_model(text)), "onnxruntime")
-    assert all(first_run(session, seed=seed)[1] for seed in range(16))
+    assert all(accepted(session.model.graph, partial(session.run, None), seed=seed)[1] for seed in range(16))
 
 
 def test_pixels_that_become_indices_are_from_0_to_1(tmp_path: Path) -> None:
@@ -171,7 +172,7 @@ def test_floats_that_are_cast_to_indices(body: str, is_index: bool) -> None:
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
         g (float[40] x, float[9,4] w) => (y) <int64[1] shape = {{-1}}, int64[1] one = {{1}}> {{ {body} }}"""
     value, _ = from_proto(onnx.parser.parse_model(text)).graph.inputs
-    drawn = generate(value, (40,))
+    drawn = generate(value, (40,), 0, Draw())
     assert (set(drawn.tolist()) == set(range(9))) is is_index
     assert (changed(value, drawn, "large") is drawn) is is_index
     assert (changed(value, drawn, "negative") is drawn) is is_index

@@ -14,20 +14,19 @@ from ortconv.errors import BackendError
 from ortconv.inputs import budget, candidates
 from ortconv.inputs.budget import Budget, Clock, SearchTime
 from ortconv.inputs.candidates import first_run
-from ortconv.inputs.climb import Reached
+from ortconv.inputs.climb import Reached, climb
 from ortconv.inputs.demands import Demand
 from ortconv.inputs.feeds import free_problem, sizes_to_try
 from ortconv.inputs.problem import Problem, Sizes
 from ortconv.inputs.repair import repair
 from ortconv.inputs.sizes import DemandKey, demands_for, is_solved
-from ortconv.inputs.trials import trials
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime import deadline
 from ortconv.runtime.deadline import TimeLimitError, check_limit
 from ortconv.runtime.session import Session
-from tests.inputs.size_graphs import first_trial, graph, ints
+from tests.inputs.size_graphs import all_trials, first_trial, graph, ints
 
 CLIMBS = {
     "rows that Range names": "float[N,4] x | r = Range(zero, forty, one) y = Gather(x, r)",
@@ -44,6 +43,16 @@ def climbing(name: str) -> Graph:
 @pytest.mark.parametrize("name", CLIMBS)
 def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
     assert first_trial(climbing(name), Clock(Budget(seconds=200)))
+
+
+def test_the_last_change_of_a_climb_counts() -> None:
+    case = graph("y = Relu(x)", "float[A] x")
+    (node,) = case
+
+    def reach(sizes: Sizes) -> Reached:
+        return Reached(1, None) if sizes["A"] == 2 else Reached(0, node)
+
+    assert climb(free_problem(case, {}, {}), {"A": 8}, reach, 1) == {"A": 2}
 
 
 @pytest.mark.parametrize("name", CLIMBS)
@@ -86,7 +95,7 @@ def test_the_search_ends_at_once_where_no_inputs_fit(name: str) -> None:
         return session.run(None, feeds)
 
     with pytest.raises(BackendError):
-        next(trials(case, run, (), Clock(Budget()), []))
+        next(all_trials(case, run))
     assert len(runs) == 2  # a batch of 2 and of 1
 
 
@@ -108,7 +117,7 @@ def test_smaller_sizes_are_tried_after_a_run_that_is_too_slow() -> None:
             raise TimeLimitError("too slow", backend="numpy")
         return [-feeds["x"]]
 
-    assert next(trials(case, run, (), Clock(Budget()), []))[0].sizes
+    assert next(all_trials(case, run)).sizes
     assert tried[:2] == [(2, 8), (2, 1)]
 
 

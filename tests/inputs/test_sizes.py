@@ -14,11 +14,11 @@ from ortconv.inputs.feeds import free_problem, make, sizes_to_try
 from ortconv.inputs.shape_inputs import other_elements
 from ortconv.inputs.shapes import infer_shapes
 from ortconv.inputs.sizes import can_be_met, is_solved, solve
-from ortconv.inputs.trials import trials
 from ortconv.ir.footprint import footprint
 from ortconv.ir.model import Model
+from ortconv.ir.types import DType, TensorType
 from ortconv.runtime.session import Session
-from tests.inputs.size_graphs import first_trial, graph, ints
+from tests.inputs.size_graphs import all_trials, first_trial, graph, ints
 
 CASES = {
     "channels": (graph("y = Conv(x, w)", w=(4, 3, 3, 3)), {"C": 3}),
@@ -178,6 +178,15 @@ CASES = {
         ),
         {"C": 5},
     ),
+    "states of layers with the batch first": (
+        graph(
+            "s, y = LSTM<layout = 1, hidden_size = 4>(x, w, r, , , h, c)",
+            "float[N,T,I] x, float[M,D,H] h, float[M,D,H] c",
+            w=(1, 16, 3),
+            r=(1, 16, 4),
+        ),
+        {"N": 2, "I": 3, "M": 2, "D": 1, "H": 4},
+    ),
     "positions": (
         graph(
             "c = Conv<strides = [4, 4]>(x, w) r = Reshape(c, s) y = Add(r, p)",
@@ -273,8 +282,7 @@ def test_sums_of_dimensions_of_one() -> None:
         " l = Range(o, r, i) y = Gather<axis = 1>(m, l)"
     )
     case = graph(nodes, 'float[N,P] p, float[N,R] x, float[N,"P + R"] m', o=np.array(0), i=np.array(1))
-    session = Session(Model(case), ["numpy"])
-    found = [t.sizes for t, _ in trials(case, lambda feeds: session.run(None, feeds), (), Clock(Budget()), [])]
+    found = [trial.sizes for trial in all_trials(case)]
     assert [list(sizes.values()) for sizes in found[:2]] == [[2, 8, 8, 16], [1, 1, 1, 2]]
 
 
@@ -294,8 +302,7 @@ def test_sizes_beyond_64_bits_are_unknown() -> None:
 def test_windows_before_a_slice(op: str) -> None:
     """A size of 1 is tried, too. onnx ends the process on a Slice of a negative size."""
     case = graph(f"c = {op} y = Slice(c, a, b, d)", "float[N,2,L] x", w=(2, 2, 5), a=ints(-1), b=ints(-9), d=ints(2))
-    session = Session(Model(case), ["numpy"])
-    found = [t.sizes for t, _ in trials(case, lambda feeds: session.run(None, feeds), (), Clock(Budget()), [])]
+    found = [trial.sizes for trial in all_trials(case)]
     assert found[0] == {"N": 2, "L": 8}
     assert not is_solved(free_problem(case, {}, {}), {"N": 1, "L": 1})
 
@@ -403,6 +410,11 @@ def test_shapes_that_are_inputs_are_sizes(name: str) -> None:
     assert Session(Model(case)).run(None, make(problem, sizes))
 
 
+def test_the_elements_of_a_source_beyond_all_memory_are_not_factored() -> None:
+    given = graph("y = Reshape(x, t)", "float[2147483647,2147483647] x, int64[2] t")
+    assert sorted(other_elements(given.inputs[1], 2, 9)) == [-1, 1]
+
+
 @pytest.mark.parametrize("variant", range(4))
 def test_a_target_without_elements_has_no_other_elements(variant: int) -> None:
     given = graph("y = Reshape(x, t)", "float[2,3] x, int64[0] t")
@@ -474,6 +486,12 @@ def test_ranks_that_are_not_declared(name: str) -> None:
     case, ranks = UNRANKED[name]
     assert tuple(map(len, free_problem(case, {}, {}).shapes.values())) == ranks
     assert first_trial(case, Clock(Budget()))
+
+
+def test_an_input_before_a_scalar_is_a_scalar() -> None:
+    case = graph("y = Relu(x)", "float[] x")
+    case.outputs[0].retype(TensorType(DType.FLOAT, ()))
+    assert [*free_problem(case, {}, {}).shapes.values()] == [()]
 
 
 def test_a_rank_beyond_all_limits() -> None:

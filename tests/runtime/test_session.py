@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -34,6 +35,26 @@ def test_inputs_and_outputs_are_described_as_onnxruntime_does(sample: Path, suff
     for mine, other in ((ours.get_inputs(), theirs.get_inputs()), (ours.get_outputs(), theirs.get_outputs())):
         assert [(a.name, a.type) for a in mine] == [(a.name, a.type) for a in other]
     assert [a.shape for a in ours.get_inputs()] == [a.shape for a in theirs.get_inputs()]
+
+
+@pytest.mark.parametrize("kind", ["seq(float[2])", "optional(float[2])", "optional(seq(int64[n]))"])
+def test_types_other_than_tensors_are_named_as_onnxruntime_does(kind: str) -> None:
+    model = text_models.parse(f"g ({kind} x) => ({kind} y) {{ y = Identity(x) }}", 18)
+    theirs = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    ours = ortconv.Session(from_proto(model))
+    assert [a.type for a in ours.get_inputs()] == [a.type for a in theirs.get_inputs()]
+
+
+def test_maps_are_named_as_onnxruntime_does() -> None:
+    classes = {"classlabels_int64s": [0, 1], "domain": "ai.onnx.ml"}
+    node = onnx.helper.make_node("ZipMap", ["x"], ["y"], **classes)
+    row = onnx.helper.make_map_type_proto(7, onnx.helper.make_tensor_type_proto(1, None))
+    x = onnx.helper.make_tensor_value_info("x", 1, [3, 2])
+    y = onnx.helper.make_value_info("y", onnx.helper.make_sequence_type_proto(row))
+    imports = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("ai.onnx.ml", 1)]
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y]), opset_imports=imports, ir_version=8)
+    theirs = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert [a.type for a in ortconv.Session(model).get_outputs()] == [a.type for a in theirs.get_outputs()]
 
 
 ADD = "g (float[n,2] x, float[2] k) => (float[n,2] y, float[n,2] z) <float[2] k = {1, 2}> { y = Add(x, k) z = Neg(y) }"

@@ -226,7 +226,8 @@ def test_unusual_inputs_are_left_out_if_a_run_is_slow(tmp_path: Path) -> None:
 
     graph = load(save_nodes(tmp_path / "m.onnx", "y = Relu(x)")).graph
     notes: list[str] = []
-    found = [trial.what for trial, _ in trials.trials(graph, slow, (), Clock(Budget()), notes)]
+    tried = size_search.choices(graph, Clock(Budget()))
+    found = [trial.what for trial, _ in trials.trials(graph, slow, (), Clock(Budget()), notes, tried)]
     assert len(found) == 1
     assert notes == [
         "negative, large, zeros inputs were left out for time; --validate-budget 3min may have room for them"
@@ -245,7 +246,8 @@ def test_unusual_inputs_with_which_a_run_does_not_end_are_left_out(tmp_path: Pat
     graph = load(save_nodes(tmp_path / "m.onnx", "y = Relu(x)")).graph
     notes: list[str] = []
     began = time.thread_time()
-    found = [trial.what for trial, _ in trials.trials(graph, doubled, (), Clock(Budget()), notes)]
+    tried = size_search.choices(graph, Clock(Budget()))
+    found = [trial.what for trial, _ in trials.trials(graph, doubled, (), Clock(Budget()), notes, tried)]
     assert time.thread_time() - began < 2
     assert [what.split()[0] for what in found] == ["drawn", "large"]
     assert notes == ["negative, zeros inputs were left out for time; --validate-budget 1min may have room for them"]

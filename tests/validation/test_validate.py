@@ -20,6 +20,7 @@ import ortconv
 from ortconv import cli
 from ortconv.compare.gap import gap
 from ortconv.errors import BackendError, MismatchError, UnsupportedError, UsageError
+from ortconv.inputs.budget import Budget
 from ortconv.inputs.feeds import KINDS, free_problem, make
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load
@@ -425,7 +426,7 @@ TRAINING = "y, mean, var = BatchNormalization<training_mode = 1>(x, s, b, m, v)"
 )  # fmt: skip
 def test_statistics_that_onnxruntime_writes_over_constants_or_inputs(graph: str, drifts: bool, tmp_path: Path) -> None:
     source = save(tmp_path / "m.onnx", graph)
-    expected = Reference(load(source), source, ValidationSettings())
+    expected = Reference(load(source), source, ValidationSettings(budget=Budget(seconds=200)))
     found = validate(expected, source)
     assert [engine.skipped for engine in found.engines] == [None, None]
     assert found.engines[1].scaled == 0

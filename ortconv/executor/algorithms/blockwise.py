@@ -18,16 +18,6 @@ from ortconv.ir.tensor import Array
 BLOCK = 1 << 16
 """Elements per step of a chain of ufuncs: the temporaries stay in the second cache level."""
 
-SHORTEST_ROW = 1 << 11
-"""Number of elements from which numpy adds the same row to each of many rows as fast as it adds a whole block."""
-
-
-def joint_row(period: int, lead: int) -> int | None:
-    """Row length that is a multiple of `period`, divides `period * lead` and fits a block; None if there is none."""
-    counts = (n for n in range(-(-SHORTEST_ROW // period), lead) if lead % n == 0)
-    row = period * next(counts, lead)
-    return row if row <= BLOCK else None
-
 
 @lru_cache(maxsize=64)
 def ones(size: int, dtype: np.dtype[Any]) -> Array:

@@ -76,6 +76,11 @@ def as_float(x: Array) -> Array:
     return x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
 
 
+def rows_of(x: Array) -> Array:
+    """(N, features); a vector is one row."""
+    return x.reshape(1, -1) if x.ndim < 2 else x.reshape(len(x), prod(x.shape[1:]))
+
+
 def as_rows(x: Array) -> Array:
-    """(N, features) of float64 or float32; a vector is one row."""
-    return as_float(x.reshape(1, -1) if x.ndim < 2 else x.reshape(len(x), prod(x.shape[1:])))
+    """The same, of float64 or float32."""
+    return as_float(rows_of(x))

@@ -106,8 +106,8 @@ def exact_parts(weights: Array, most: float = inf) -> list[slice] | None:
 
 
 def one_sided(weights: Array) -> float:
-    """The largest sum for one output of integer weights (outputs, ...) of one sign. The magnitude of a sum of products is
-    at most `INPUT_REACH` times this. Sums that are small enough to matter are exact in float32.
+    """The largest sum of weights of one sign, over the outputs of integer weights (outputs, ...). A sum of products is at most
+    `INPUT_REACH` times as large. Where float32 rounds these sums, they are far beyond the limit.
     """
     weights, axes = weights.astype(np.float32, copy=False), tuple(range(1, weights.ndim))
     return float((np.abs(weights).sum(axis=axes) + np.abs(weights.sum(axis=axes))).max(initial=0)) / 2
@@ -134,10 +134,10 @@ def exact_sums(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_poi
 
 
 def _prepared(run: Function, zero_point: int) -> Function:
-    """A `prepare` function for products with constant weights, operand 1, whose zero point has a place among the operands.
+    """A `prepare` function for products with constant weights, operand 1. `zero_point` is the operand that is their zero point.
 
-    It gives `run` a function (work, a, a_zero_point, b_zero_point) that computes `exact_sums`, or returns None if the zero point
-    is not constant.
+    `run` gets a function (work, a, a_zero_point, b_zero_point) that computes `exact_sums`, or returns None if the zero point of
+    the weights is not constant.
     """
 
     def prepare(operands: Sequence[Array | None]) -> Function | None:

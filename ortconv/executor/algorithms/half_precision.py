@@ -39,8 +39,8 @@ def widen(x: Any) -> Any:
 
 
 def rounding(dtype: np.dtype[Any]) -> Callable[[Array], Array]:
-    """A function that rounds float32 to float16 or bfloat16, except numbers beyond their range: the sum of a long Softmax may be
-    one. For any other type it returns its argument.
+    """A function that rounds float32 to float16 or bfloat16, but keeps numbers beyond the range of the type, such as the sum of a
+    long Softmax. For any other type, it returns its argument.
     """
 
     def rounded(x: Array) -> Array:

@@ -129,9 +129,9 @@ def taps(x: Array, w: Window, fill: Any) -> Iterator[Array]:
         yield whole[:, :, *tap]
 
 
-def windows(x: Array, w: Window, fill: Any) -> Array:
-    """The elements of x (N, C, spatial...) that each kernel element reads: a read-only view (N, C, kernel..., output...)."""
-    whole = np.ascontiguousarray(padded(x, w, fill))
+def windows(x: Array, w: Window) -> Array:
+    """What each kernel element reads of x (N, C, spatial...), padded with zeros: a read-only view (N, C, kernel..., output...)."""
+    whole = np.ascontiguousarray(padded(x, w, 0))
     steps = whole.strides[2:]
     strides = (*whole.strides[:2], *map(mul, steps, w.dilations), *map(mul, steps, w.strides))
     found = strided(whole, (*x.shape[:2], *w.kernel, *w.output), strides)

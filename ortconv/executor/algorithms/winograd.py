@@ -1,6 +1,7 @@
 """Winograd's F(2x2, 3x3): 16 multiplications instead of the 36 of the direct form.
 
-Its error is that of the direct form for the largest of the 4 x 4 elements of a tile, in all four windows of the tile.
+In every window of a tile, its error is that of the direct form on a window in which all elements are as large as the largest of
+the tile's 4 x 4 elements.
 
 The input is transformed by sums and differences of rows, then of columns; products are transformed back by one more
 product, with a Kronecker matrix. Weights grow by 16/9, so this is useful if they are transformed only once.
@@ -37,8 +38,8 @@ _BLOCK_BYTES = 640 << 10
 
 _FEWEST_CHANNELS = 16
 _FEWEST_PAIRS = 256
-"""With fewer channels, or fewer pairs of output and input channels (counting at most as many input as output channels),
-the transforms cost more than they save.
+"""With fewer input or output channels, or a smaller product of the output channels and the fewer ones of both, the transforms cost
+more than they save.
 """
 
 _FEWEST_TILES = 32

@@ -100,7 +100,7 @@ class _Members:
         return len(self.nodes) >= (_WORTHWHILE_IF_SMALL if small else 1)
 
     def _in_order(self) -> list[Instruction]:
-        """The instructions that the result needs: those of a Sigmoid(x) are not if its product with x is computed from x."""
+        """The instructions that the result needs. It does not need a Sigmoid(x) if the product with x is computed from x."""
         found = [i for node in self._scope.sorted(self._instructions) for i in self._instructions[node]]
         needed: set[Operand] = {self._last.out}
         kept = []

@@ -82,8 +82,7 @@ class NodeCode(Code):
         self.node, self.constant = node, constant
 
     def known(self, slot: int) -> Array | None:
-        value = self.node.input(slot)
-        return None if value is None else self.constant(value)
+        return self.constant(self.node.input(slot))
 
     def operand(self, slot: int) -> Operand | None:
         """The input at a slot; None if it is absent."""

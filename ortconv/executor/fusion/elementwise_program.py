@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.executor.algorithms.blockwise import BLOCK, joint_row
+from ortconv.executor.algorithms.blockwise import BLOCK
 from ortconv.executor.algorithms.steps import blocks_of, broadcasts
 from ortconv.executor.fusion.elementwise_ops import Instruction, Literal, Name, Operand
 from ortconv.executor.replay.work import AT_ONCE, Work
@@ -85,7 +85,7 @@ class BlockProgram:
             return None
         strides = np.empty_like(like).strides
         axes = tuple(sorted(range(like.ndim), key=lambda axis: 0 if self._in_rows else -strides[axis]))
-        row = 0 if self._in_rows else _repeated_row(like, axes[-1:], [v for _, v in values])
+        row = 0 if self._in_rows else _repeated_row(like, axes, [v for _, v in values])
         return _Layout(like.shape, axes, row)
 
     def _suits(self, like: Array, values: Sequence[tuple[int, Array]]) -> bool:
@@ -121,19 +121,26 @@ class _Layout(NamedTuple):
 _SMALL = 1 << 12
 """Number of elements up to which repeated operands cost more than short rows."""
 
+_SHORTEST_ROW = 1 << 11
+"""Number of elements from which numpy adds the same row to each of many rows as fast as it adds a whole block."""
 
-def _repeated_row(like: Array, last: Sequence[int], values: Sequence[Array]) -> int:
-    """The length of rows to which operands of the last axis in memory are repeated, since numpy is slow on short rows. 0 if there
-    are no such operands, or others that broadcast.
+
+def _repeated_row(like: Array, axes: Sequence[int], values: Sequence[Array]) -> int:
+    """The length of rows to which operands of the last of these axes are repeated, since numpy is slow on short rows; 0 for none.
+
+    It is a multiple of that axis, divides the size of the result and fits a block. Operands of other axes forbid such rows.
     """
     repeated = [v for v in values if v.size not in (1, like.size)]
     if like.size <= _SMALL or not repeated:
         return 0
-    size = like.shape[last[0]]
-    own = (1,) * last[0] + (size,) + (1,) * (like.ndim - 1 - last[0])
+    last = axes[-1]
+    size = like.shape[last]
+    own = (1,) * last + (size,) + (1,) * (like.ndim - 1 - last)
     if any((1,) * (like.ndim - v.ndim) + v.shape != own for v in repeated):
         return 0
-    return joint_row(size, like.size // size) or 0
+    count = like.size // size
+    fewest, most = min(-(-_SHORTEST_ROW // size), count), min(BLOCK // size, count)
+    return next((n * size for n in range(fewest, most + 1) if count % n == 0), 0)
 
 
 _Code = list[tuple[Callable[..., Any], Callable[[list[Any]], Any]]]

@@ -10,8 +10,8 @@ from ortconv.executor.replay.work import Function
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 
-Constant = Callable[[Value], Array | None]
-"""The array of a value; None if it is not constant."""
+Constant = Callable[[Value | None], Array | None]
+"""The array of a value; None if it is absent or not constant."""
 
 Bind = Callable[[Node], tuple[Function, list[Value | None]]]
 """A node's kernel with all constants bound, and the values that are its operands."""
@@ -49,7 +49,7 @@ class Scope:
         if self.claimed.isdisjoint(group.nodes):
             self.claimed.update(group.nodes)
             self.groups[group.nodes[-1]] = group
-            # A group may read the input of a node instead of its output.
+            # Uses do not show these readers: a group may read the input of a node instead of its output.
             self.live_out.update(v for v in group.reads if v is not None)
 
     def maker(self, value: Value | None, readers: Container[Node]) -> Node | None:
@@ -74,10 +74,10 @@ class Scope:
         bound = cache(lambda: [(*bind(node), node.out) for node in nodes])
 
         def run(*operands: Any) -> Any:
-            known: dict[Value | None, Any] = {None: None, **dict(zip(reads, operands, strict=True))}
+            known: dict[Value | None, Any] = dict(zip(reads, operands, strict=True))
             result = None
             for function, needed, made in bound():
-                result = function(*[known[v] if v is None or v in known else constant(v) for v in needed])
+                result = function(*[known[v] if v in known else constant(v) for v in needed])
                 known[made] = result = result[0] if type(result) is tuple else result
             return result
 

@@ -1,4 +1,4 @@
-"""Quantized graphs: convolutions, products and sums pass centered values on to each other instead of bytes."""
+"""Quantized graphs: convolutions, products and sums pass centered values to each other instead of bytes."""
 
 from __future__ import annotations
 
@@ -18,55 +18,55 @@ from ortconv.ir.tensor import Array
 
 
 def int8_groups(scope: Scope) -> Iterator[Group]:
-    """Int8 steps, which hand on centered values if every reader takes them. A DequantizeLinear that no step needs does
-    nothing.
+    """Int8 steps. Their results are centered values if every reader accepts these, else bytes. A DequantizeLinear that no step
+    needs does nothing.
     """
     steps = Int8Steps(scope)
     found = steps.found
     reads = {node: step.reads for node, step in found.items()}
     for node in filter(is_dequantize, scope.nodes):
-        if (codes := steps.codes(node)) is not None:
-            reads[node] = ((node.inputs[0], codes),)
+        if (given := steps.quantization(node)) is not None:
+            reads[node] = ((node.inputs[0], given),)
 
-    def hands_on(value: Value, codes: Quantization) -> bool:
-        takes = [[other for v, other in reads.get(user, ()) if v is value] for user, _ in value.uses]
-        same_origin = (other.zero_point == codes.zero_point for wanted in takes for other in wanted)
-        return value not in scope.live_out and all(takes) and all(same_origin)
+    def stays_centered(value: Value, made: Quantization) -> bool:
+        accepted = [[other for v, other in reads.get(user, ()) if v is value] for user, _ in value.uses]
+        same_origin = (other.zero_point == made.zero_point for wanted in accepted for other in wanted)
+        return value not in scope.live_out and all(accepted) and all(same_origin)
 
     computed_from = {v for step in found.values() if not step.enters for v, _ in step.reads}
     # Bytes stay for values with a reader that is no int8 step, or without an int8 step as reader.
     for node, step in list(found.items()):
-        if step.enters and not (node.out in computed_from and hands_on(node.out, step.makes)):
+        if step.enters and not (node.out in computed_from and stays_centered(node.out, step.makes)):
             del found[node]
-    handed = {node.out for node, step in found.items() if hands_on(node.out, step.makes)}
+    centered_values = {node.out for node, step in found.items() if stays_centered(node.out, step.makes)}
     for node, step in found.items():
-        function = _on_quantized(step, None if node.out in handed else step.makes)
+        function = _on_quantized(step, None if node.out in centered_values else step.makes)
         yield Group(step.nodes, [v for v, _ in step.reads], function)
-    yield from _dequantizers(steps, handed)
+    yield from _dequantizers(steps, centered_values)
 
 
-def _dequantizers(steps: Int8Steps, handed: set[Value]) -> Iterator[Group]:
-    """DequantizeLinear nodes that all of their readers bypass, and those that read values that are handed on."""
+def _dequantizers(steps: Int8Steps, centered_values: set[Value]) -> Iterator[Group]:
+    """DequantizeLinear nodes that all of their readers bypass, and those that read centered values."""
     bypassed = {(node, reader) for step in steps.found.values() for node in step.bypassed for reader in step.nodes}
     for node in filter(is_dequantize, steps.scope.nodes):
-        codes = steps.codes(node)
+        given = steps.quantization(node)
         if node.out not in steps.scope.live_out and all((node, user) in bypassed for user, _ in node.out.uses):
             yield Group((node,), [], None)
-        elif node.inputs[0] in handed and codes is not None:
-            yield Group((node,), [node.inputs[0]], codes.dequantize)
+        elif node.inputs[0] in centered_values and given is not None:
+            yield Group((node,), [node.inputs[0]], given.dequantize)
 
 
 def _on_quantized(step: Int8Step, as_bytes: Quantization | None) -> Function:
     """A step's function of quantized values or bytes."""
-    zeros = [codes.zero_point for _, codes in step.reads]
+    zeros = [given.zero_point for _, given in step.reads]
     finish = None if as_bytes is None else as_bytes.to_bytes
 
     def run(work: Work, *operands: Array) -> Array | None:
-        codes = [
+        values = [
             x if x.dtype == np.float32 else work.arranged(partial(centered, zero_point=z), x)
             for x, z in zip(operands, zeros, strict=True)
         ]
-        y: Array | None = work.call(step.function, *codes)
+        y: Array | None = work.call(step.function, *values)
         return y if y is None or finish is None else work.call(finish, y)
 
     return recordable(run)
@@ -90,5 +90,5 @@ def _multiplies_quantized(node: Node, quantize: Node, constant: Constant) -> boo
     of_a, of_b = _ZERO_POINTS.get((node.domain, node.op), (0, 0))
     if not of_a or node.inputs[0] is not quantize.outputs[0] or node.input(of_a) is not quantize.outputs[2]:
         return False
-    b, b_zero_point = (None if v is None else constant(v) for v in (node.input(1), node.input(of_b)))
+    b, b_zero_point = map(constant, (node.input(1), node.input(of_b)))
     return b is not None and b.ndim == 2 and (b_zero_point is not None or node.input(of_b) is None)

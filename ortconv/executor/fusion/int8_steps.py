@@ -163,25 +163,25 @@ class Int8Steps:
     def _entry(self, node: Node) -> Int8Step | None:
         """The step that quantizes float32 values that no other step has computed."""
         x = node.inputs[0] if node.op == "QuantizeLinear" else None
-        codes = None if x is None or x.dtype is not DType.FLOAT else self.codes(node)
-        return None if codes is None else Int8Step((node,), ((x, codes),), codes, codes.quantize, enters=True)
+        made = None if x is None or x.dtype is not DType.FLOAT else self.quantization(node)
+        return None if made is None else Int8Step((node,), ((x, made),), made, made.quantize, enters=True)
 
-    def codes(self, node: Node, scale: int = 1, zero_point: int = 2) -> Quantization | None:
+    def quantization(self, node: Node, scale: int = 1, zero_point: int = 2) -> Quantization | None:
         """The constant quantization parameters of a tensor with one scale."""
         if any(node.attr(name, 0) for name in ("block_size", "output_dtype", "precision")):
             return None
         values = node.input(scale), node.input(zero_point)
         if values not in self._parameters:
-            known = [None if v is None else self.scope.constant(v) for v in values]
-            codes = [v.reshape(()) for v in known if v is not None and v.size == 1]
-            found = Quantization(*codes) if len(codes) == 2 else None
+            known = map(self.scope.constant, values)
+            scalars = [v.reshape(()) for v in known if v is not None and v.size == 1]
+            found = Quantization(*scalars) if len(scalars) == 2 else None
             self._parameters[values] = found if found is not None and found.is_sound else None
         return self._parameters[values]
 
     def _constants(self, node: Node, *slots: int) -> list[Array | None] | None:
         """The arrays of some inputs, None for absent ones. None if one of them is not constant."""
         values = [node.input(slot) for slot in slots]
-        known = [None if v is None else self.scope.constant(v) for v in values]
+        known = [*map(self.scope.constant, values)]
         return known if all((k is None) == (v is None) for k, v in zip(known, values, strict=True)) else None
 
     def _dequantized(self, value: Value | None) -> tuple[Node, Quantization] | None:
@@ -189,34 +189,35 @@ class Int8Steps:
         node = None if value is None else value.producer
         if node is None or node not in self.scope.index or not is_dequantize(node):
             return None
-        codes = self.codes(node)
-        return None if codes is None else (node, codes)
+        found = self.quantization(node)
+        return None if found is None else (node, found)
 
     def of_quantize(self, node: Node) -> Int8Step | None:
         """A float product between DequantizeLinear and this QuantizeLinear."""
-        codes = self.codes(node)
-        if codes is None:
+        made = self.quantization(node)
+        if made is None:
             return None
-        nodes, limits = [node], codes.limits
+        nodes, limits = [node], made.limits
         before = self.scope.maker(node.inputs[0], nodes)
         while before is not None and before.op in ("Relu", "Clip") and not before.domain:
-            narrower = self._narrowed(before, limits, codes)
+            narrower = self._narrowed(before, limits, made)
             if narrower is None:
                 return None
             nodes, limits = [before, *nodes], narrower
             before = self.scope.maker(before.inputs[0], (before,))
-        is_product = before is not None and before.op in _PRODUCTS and not before.domain
-        return self._float_product(before, [before, *nodes], codes, limits) if before and is_product else None
+        if before is None or before.op not in _PRODUCTS or before.domain:
+            return None
+        return self._float_product(before, [before, *nodes], made, limits)
 
-    def _narrowed(self, node: Node, limits: Limits, codes: Quantization) -> Limits | None:
+    def _narrowed(self, node: Node, limits: Limits, made: Quantization) -> Limits | None:
         """The limits of centered values, combined with those of a preceding Relu or Clip."""
         bounds = clip_bounds(node, self.scope.constant) if node.op == "Clip" else (f32(0), f32(np.inf))
         if bounds is None or np.isnan(bounds).any():
             return None
-        low, high = (f32(np.rint(bound / codes.scale).clip(*limits)) for bound in bounds)
+        low, high = (f32(np.rint(bound / made.scale).clip(*limits)) for bound in bounds)
         return low, high
 
-    def _float_product(self, node: Node, nodes: list[Node], codes: Quantization, limits: Limits) -> Int8Step | None:
+    def _float_product(self, node: Node, nodes: list[Node], made: Quantization, limits: Limits) -> Int8Step | None:
         source, weights, known = self._dequantized(node.inputs[0]), self._weights(node), self._constants(node, 2)
         if source is None or weights is None or known is None:
             return None
@@ -224,11 +225,11 @@ class Int8Steps:
         if not _suit(node, w, b):
             return None
         unit = x.scale.astype(np.float64) * w_scale
-        factor, shift = f32(unit / codes.scale), None if b is None else f32(b.reshape(-1) / unit)
+        factor, shift = f32(unit / made.scale), None if b is None else f32(b.reshape(-1) / unit)
         if not all(v is None or np.isfinite(v).all() for v in (factor, shift)):
             return None
         function = _product(node, w, shift, factor, limits, is_exact=False)
-        return Int8Step(tuple(nodes), ((dequantize.inputs[0], x),), codes, function, (dequantize, of_weights))
+        return Int8Step(tuple(nodes), ((dequantize.inputs[0], x),), made, function, (dequantize, of_weights))
 
     def _weights(self, product: Node) -> tuple[Node, Array, Array] | None:
         """The node that dequantizes the weights of a product; the weights as integers minus their zero points, with the
@@ -250,7 +251,8 @@ class Int8Steps:
     def of_qlinear_product(self, node: Node) -> Int8Step | None:
         """A product with constant weights whose sums are exact in float32."""
         y, bias_slot = _RESULT_AND_BIAS[node.op]
-        x, made, known = self.codes(node, 1, 2), self.codes(node, y, y + 1), self._constants(node, 3, 4, 5, bias_slot)
+        x, made = self.quantization(node, 1, 2), self.quantization(node, y, y + 1)
+        known = self._constants(node, 3, 4, 5, bias_slot)
         if x is None or made is None or known is None:
             return None
         q, scale, zero, bias = known
@@ -268,7 +270,7 @@ class Int8Steps:
         return Int8Step((node,), ((node.inputs[0], x),), made, function)
 
     def of_qlinear_add(self, node: Node) -> Int8Step | None:
-        a, b, y = (self.codes(node, i, i + 1) for i in (1, 4, 6))
+        a, b, y = (self.quantization(node, i, i + 1) for i in (1, 4, 6))
         reads = (node.inputs[0], node.inputs[3])
         if a is None or b is None or y is None or not any(v in self._made for v in reads):
             return None

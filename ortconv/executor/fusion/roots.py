@@ -40,7 +40,7 @@ class Root(NamedTuple):
         """The function of the operands of a group."""
         place = {v: i for i, v in enumerate(reads)}
         function, operands = self.bind()
-        slots = [(place.get(v), None if v is None or v in place else constant(v)) for v in operands]
+        slots = [(place.get(v), None if v in place else constant(v)) for v in operands]
 
         def run(work: Work, *operands: Any) -> Any:
             return work.call(function, *[known if slot is None else operands[slot] for slot, known in slots])
@@ -65,7 +65,7 @@ def _float_sums(cast: Node, scope: Scope) -> Root | None:
     node = scope.maker(cast.inputs[0], (cast,))
     if node is None or not node.is_op("MatMulInteger"):
         return None
-    b, zero_point = (None if v is None else scope.constant(v) for v in (node.input(1), node.input(3)))
+    b, zero_point = map(scope.constant, (node.input(1), node.input(3)))
     if b is None or b.ndim != 2 or (zero_point is None) != (node.input(3) is None):
         return None
     known = b
@@ -85,7 +85,7 @@ def _float_sums(cast: Node, scope: Scope) -> Root | None:
 def _convolution(node: Node, scope: Scope) -> Root | None:
     """A convolution of float32 with constant weights and bias that fit each other, before its bias. Its input is not known."""
     constant, x = scope.constant, node.inputs[0]
-    weights, bias = (None if v is None else constant(v) for v in (node.input(1), node.input(2)))
+    weights, bias = map(constant, (node.input(1), node.input(2)))
     if x is None or constant(x) is not None or weights is None or weights.dtype != np.float32:
         return None
     if node.input(2) is not None and (bias is None or bias.shape != weights.shape[:1]):
@@ -130,7 +130,7 @@ def _padding(node: Node, pad: Node, constant: Constant) -> tuple[int, ...] | Non
         return None
     if len(pad.inputs) < 2:
         return None if pad.attr("value", 0.0) else _sum(node, tuple(pad.attr("pads", ())))
-    amounts, value = (None if v is None else constant(v) for v in (pad.input(1), pad.input(2)))
+    amounts, value = map(constant, (pad.input(1), pad.input(2)))
     if amounts is None or pad.input(3) is not None or (pad.input(2) is not None and (value is None or value.any())):
         return None
     return _sum(node, tuple(amounts.reshape(-1).tolist()))

@@ -13,12 +13,12 @@ Fusions = Mapping[str, Callable[[Scope], Iterable[Group]]]
 """Functions that find groups one after another. The scope shows them which nodes are already claimed."""
 
 QUANTIZED: Fusions = {
-    "int8": int8_groups,  # operators on 8-bit tensors, which hand on integers in float32
+    "int8": int8_groups,  # operators on 8-bit tensors, whose results stay centered values in float32
     "dynamic quantization": dynamic_groups,  # DynamicQuantizeLinear before products with constant weights
 }
 FLOAT: Fusions = {
     "attention": attention_groups,  # MatMul, a factor, masks, Softmax, MatMul block by block
-    "elementwise": elementwise_groups,  # chains of elementwise operators behind their product, in its memory
+    "elementwise": elementwise_groups,  # chains of elementwise operators after a product, in its memory
 }
 
 

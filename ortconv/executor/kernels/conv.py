@@ -36,7 +36,7 @@ def conv(
         raise GraphError(f"the bias has shape {list(b.shape)}, it must be [{m}]")
     slid = window(x.shape[2:], w.shape[2:], is_pool=False, **place)
     depth = each * prod(slid.kernel)
-    y = _products(w.reshape(group, m // group, depth), windows(x, slid, 0), slid.output).reshape(n, m, *slid.output)
+    y = _products(w.reshape(group, m // group, depth), windows(x, slid), slid.output).reshape(n, m, *slid.output)
     return np.asarray(y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2)))
 
 

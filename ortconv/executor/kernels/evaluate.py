@@ -34,7 +34,7 @@ def kernel_of(node: Node) -> tuple[Kernel, dict[str, Any]]:
     return kernel, arguments
 
 
-def evaluated(node: Node, operands: Sequence[Any]) -> Any:
+def run_kernel(node: Node, operands: Sequence[Any]) -> Any:
     """The result of a node's kernel for these operands. Raises UnsupportedError if there is no kernel; errors of the
     kernel are not caught.
     """
@@ -47,20 +47,23 @@ def evaluate(node: Node) -> tuple[Any, ...]:
     """The outputs of a node without subgraphs whose inputs are all constants. Raises UnsupportedError if there is no
     kernel; errors of the kernel are not caught.
     """
-    result = evaluated(node, [None if v is None or v.const is None else aligned(dense(v.const)) for v in node.inputs])
+    result = run_kernel(node, [None if v is None or v.const is None else aligned(dense(v.const)) for v in node.inputs])
     return result if isinstance(result, tuple) else (result,)
 
 
 def _kernel_and_stated(node: Node) -> tuple[Kernel, dict[str, Attribute]] | str:
-    """The kernel of a node and the attributes to pass to it, or the reason why there is none."""
+    """The kernel of a node and the attributes to pass to it, or the reason why there is none. An attribute that the kernel does not
+    know may have its default value.
+    """
     since = since_version(node)
     kernel = lookup(node.domain, node.op, since)
     if kernel is None:
         return f"no kernel for {node.domain + ':' if node.domain else ''}{node.op} version {since}"
-    stated = {name: node.attrs[name] for name in _stated(node, kernel)} if node.attrs else {}
-    unknown = [name for name in stated if kernel.attributes is not None and name not in kernel.attributes]
-    if unknown:
-        return f"the kernel of {node.op} does not take attribute {unknown[0]}={node.attrs[unknown[0]]}"
+    stated = {name: value for name, value in node.attrs.items() if name != _MEMORY_HINT}
+    for name in () if kernel.attributes is None else sorted(stated.keys() - kernel.attributes):
+        value, schema = stated.pop(name), schema_of(node)
+        if schema is None or schema.defaults.get(name) != value:
+            return f"the kernel of {node.op} does not take attribute {name}={value}"
     if kernel.most_operands is not None and len(node.inputs) > kernel.most_operands:
         return (
             f"the kernel of {node.op} takes at most {kernel.most_operands} inputs, and the node has {len(node.inputs)}"
@@ -70,20 +73,6 @@ def _kernel_and_stated(node: Node) -> tuple[Kernel, dict[str, Attribute]] | str:
 
 _MEMORY_HINT = "consumed_inputs"
 """Before opset 6, it listed the inputs that may be overwritten."""
-
-
-def _stated(node: Node, kernel: Kernel) -> list[str]:
-    """The attributes to pass to the kernel: all that a node has, except unknown ones with their default value."""
-    known = kernel.attributes
-    if known is None:
-        return [k for k in node.attrs if k != _MEMORY_HINT]
-    schema = schema_of(node)
-    defaults = {} if schema is None else schema.defaults
-    return [
-        k
-        for k, v in node.attrs.items()
-        if k in known or (k != _MEMORY_HINT and (k not in defaults or defaults[k] != v))
-    ]
 
 
 def _argument(value: Attribute) -> Any:

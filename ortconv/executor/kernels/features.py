@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.class_scores import as_float, as_rows
+from ortconv.executor.algorithms.class_scores import as_float, as_rows, rows_of
 from ortconv.executor.algorithms.steps import counted
 from ortconv.executor.kernels.registry import built, kernel, table
+from ortconv.ir.operators import MICROSOFT, ML
 from ortconv.ir.tensor import Array
 
-_ML = "ai.onnx.ml"
 
-
-@kernel("ArrayFeatureExtractor", domain=_ML)
+@kernel("ArrayFeatureExtractor", domain=ML)
 def array_feature_extractor(x: Array, indices: Array) -> Array:
     """Columns of the last axis; a vector counts as one row."""
     rows = x.reshape(1, -1) if x.ndim == 1 else x
@@ -26,10 +25,10 @@ def array_feature_extractor(x: Array, indices: Array) -> Array:
     return rows[..., at]
 
 
-table({"Binarizer": lambda x, *, threshold=0.0: (x > threshold).astype(x.dtype)}, domain=_ML)
+table({"Binarizer": lambda x, *, threshold=0.0: (x > threshold).astype(x.dtype)}, domain=ML)
 
 
-@kernel("FeatureVectorizer", domain=_ML)
+@kernel("FeatureVectorizer", domain=ML)
 def feature_vectorizer(*inputs: Array, inputdimensions: Sequence[int] | None = None) -> Array:
     """Rows side by side; each part is cut, or padded with zeros, to its stated width."""
     parts = [*map(as_rows, inputs)]
@@ -40,7 +39,7 @@ def feature_vectorizer(*inputs: Array, inputdimensions: Sequence[int] | None = N
     return np.concatenate(sized, axis=1, dtype=np.float32, casting="unsafe")
 
 
-@kernel("Imputer", domain=_ML)
+@kernel("Imputer", domain=ML)
 def imputer(
     x: Array,
     *,
@@ -57,7 +56,7 @@ def imputer(
     return np.where(missing, np.asarray(values, x.dtype), x)
 
 
-@kernel("Normalizer", domain=_ML)
+@kernel("Normalizer", domain=ML)
 def normalizer(x: Array, *, norm: str = "MAX") -> Array:
     """Rows divided by their maximum, their sum of magnitudes, or their length; unchanged if that is zero."""
     wide = as_float(x)
@@ -72,7 +71,7 @@ def normalizer(x: Array, *, norm: str = "MAX") -> Array:
     return np.asarray(wide / np.where(size == 0, wide.dtype.type(1), size)).astype(np.float32, copy=False)
 
 
-@kernel("Scaler", domain=_ML)
+@kernel("Scaler", domain=ML)
 def scaler(x: Array, *, offset: Sequence[float] | None = None, scale: Sequence[float] | None = None) -> Array:
     wide = as_float(x)
     shift = np.asarray(offset or (0.0,), np.float32)
@@ -98,7 +97,7 @@ def _mapper(keys: Sequence[Any], values: Array, default: Any) -> Callable[[Array
 _UNKNOWN = "_Unused"
 
 
-@built("LabelEncoder", domain=_ML)
+@built("LabelEncoder", domain=ML)
 def label_encoder(
     *,
     classes_strings: Sequence[str] | None = None,
@@ -145,7 +144,7 @@ def _both_ways(
     return lambda x: to_number(x) if x.dtype.kind == "O" else to_text(x)
 
 
-@built("CategoryMapper", domain=_ML)
+@built("CategoryMapper", domain=ML)
 def category_mapper(
     *,
     cats_int64s: Sequence[int] = (),
@@ -158,7 +157,7 @@ def category_mapper(
     return _both_ways(cats_int64s, cats_strings, default_int64, default_string)
 
 
-@built("OneHotEncoder", domain=_ML)
+@built("OneHotEncoder", domain=ML)
 def one_hot_encoder(
     *, cats_int64s: Sequence[int] | None = None, cats_strings: Sequence[str] | None = None, zeros: int = 1
 ) -> Callable[[Array], Array]:
@@ -175,18 +174,18 @@ def one_hot_encoder(
     return encode
 
 
-@kernel("ZipMap", domain=_ML)
+@kernel("ZipMap", domain=ML)
 def zip_map(
     x: Array, *, classlabels_int64s: Sequence[int] | None = None, classlabels_strings: Sequence[str] | None = None
 ) -> list[dict[Any, float]]:
     keys = classlabels_strings or classlabels_int64s or ()
-    rows = x.reshape(1, -1) if x.ndim < 2 else x
+    rows = rows_of(x)
     if rows.shape[1] != len(keys):
         raise GraphError(f"ZipMap has {len(keys)} labels for {rows.shape[1]} columns")
     return [dict(zip(keys, row)) for row in rows.tolist()]
 
 
-@kernel("DictVectorizer", domain=_ML)
+@kernel("DictVectorizer", domain=ML)
 def dict_vectorizer(
     x: dict[Any, Any], *, int64_vocabulary: Sequence[int] | None = None, string_vocabulary: Sequence[str] | None = None
 ) -> Array:
@@ -209,7 +208,7 @@ _CASTS: dict[str, tuple[Any, Callable[[Any], Any], Any]] = {
 """Type, conversion of a value, and the element of a sparse row for a missing key."""
 
 
-@kernel("CastMap", domain=_ML)
+@kernel("CastMap", domain=ML)
 def cast_map(x: dict[int, Any], *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1) -> Array:
     """One row of the values, in the order of their keys or at the positions that equal the keys."""
     if cast_to not in _CASTS or map_form not in ("DENSE", "SPARSE"):
@@ -230,7 +229,7 @@ def squared_distances(a: Array, b: Array) -> Array:
     return np.stack(found, axis=1) if found else np.zeros((len(a), 0), a.dtype)
 
 
-@kernel("CDist", domain="com.microsoft")
+@kernel("CDist", domain=MICROSOFT)
 def cdist(a: Array, b: Array, *, metric: str = "euclidean") -> Array:
     """(N, M): the distance of each row of a from each row of b."""
     if metric not in ("euclidean", "sqeuclidean"):

@@ -11,9 +11,8 @@ from ortconv.errors import GraphError
 from ortconv.executor.algorithms.class_scores import as_rows, both_classes, class_labels, logistic, transformed
 from ortconv.executor.kernels.features import squared_distances
 from ortconv.executor.kernels.registry import kernel
+from ortconv.ir.operators import ML
 from ortconv.ir.tensor import Array
-
-_ML = "ai.onnx.ml"
 
 
 def _affine(x: Array, coefficients: Sequence[float], intercepts: Sequence[float] | None, targets: int) -> Array:
@@ -25,7 +24,7 @@ def _affine(x: Array, coefficients: Sequence[float], intercepts: Sequence[float]
     return np.asarray(y + np.asarray(intercepts, x.dtype) if intercepts else y)
 
 
-@kernel("LinearRegressor", domain=_ML)
+@kernel("LinearRegressor", domain=ML)
 def linear_regressor(
     x: Array,
     *,
@@ -37,7 +36,7 @@ def linear_regressor(
     return transformed(_affine(as_rows(x), coefficients, intercepts, targets), post_transform)
 
 
-@kernel("LinearClassifier", domain=_ML)
+@kernel("LinearClassifier", domain=ML)
 def linear_classifier(
     x: Array,
     *,
@@ -73,7 +72,7 @@ def _kernel_matrix(x: Array, vectors: Array, kind: str, parameters: Sequence[flo
     raise GraphError(f"there is no SVM kernel '{kind}', only LINEAR, POLY, RBF and SIGMOID")
 
 
-@kernel("SVMRegressor", domain=_ML)
+@kernel("SVMRegressor", domain=ML)
 def svm_regressor(
     x: Array,
     *,
@@ -96,7 +95,7 @@ def svm_regressor(
     return transformed(y, post_transform)
 
 
-@kernel("SVMClassifier", domain=_ML)
+@kernel("SVMClassifier", domain=ML)
 def svm_classifier(
     x: Array,
     *,

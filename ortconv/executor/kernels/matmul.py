@@ -74,9 +74,7 @@ def _operand(x: Array, transposed: int, batch_moved: int) -> Array:
     return x
 
 
-@kernel("MatMulInteger", prepare=prepared_integers)
-def matmul_integer(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None) -> Any:
-    return exact_sums(a, b, a_zero_point, b_zero_point).astype(np.int32, copy=False)
+kernel("MatMulInteger", prepare=prepared_integers)(exact_sums)
 
 
 @float_kernel("Einsum")

@@ -44,7 +44,7 @@ def qgemm(
     left, right = (a.T if transA else a), (b.T if transB else b)
     total = exact_sums(left, right, a_zero, b_zero)
     if c is not None:
-        total = total.astype(np.int32, copy=False) + c
+        total = total + c
     factor = np.asarray(a_scale.dtype.type(alpha) * a_scale.reshape(()) * per_column(b_scale, right))
     if y_scale is None:
         return np.asarray(total.astype(factor.dtype) * factor)

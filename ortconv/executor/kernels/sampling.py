@@ -31,12 +31,12 @@ def grid_sample(
     for axis, n in enumerate(x.shape[2:]):
         g = grid[..., x.ndim - 3 - axis]
         position = (g + 1) / 2 * (n - 1) if align_corners else ((g + 1) * n - 1) / 2
-        settle = partial(_settle, size=n, padding=padding_mode, align_corners=bool(align_corners))
-        taps.append(_cubic(position, settle) if mode in ("cubic", "bicubic") else _MODES[mode](settle(position)))
+        inside = partial(_inside, size=n, padding=padding_mode, align_corners=bool(align_corners))
+        taps.append(_cubic(position, inside) if mode in ("cubic", "bicubic") else _MODES[mode](inside(position)))
     return weighted(x, taps)
 
 
-def _settle(position: Array, size: int, padding: str, align_corners: bool) -> Array:
+def _inside(position: Array, size: int, padding: str, align_corners: bool) -> Array:
     """Positions moved inside by border or reflection padding."""
     if padding == "border":
         return np.clip(position, 0, size - 1)
@@ -69,11 +69,11 @@ def _linear(position: Array) -> Taps:
     return (lower, 1 - (position - lower)), (lower + 1, position - lower)
 
 
-def _cubic(position: Array, settle: Callable[[Array], Array]) -> Taps:
+def _cubic(position: Array, inside: Callable[[Array], Array]) -> Taps:
     base, a = np.floor(position), -0.75
     t = position - base
     weights = cubic_far(t + 1, a), cubic_near(t, a), cubic_near(1 - t, a), cubic_far(2 - t, a)
-    return tuple((settle(base + k - 1), weight) for k, weight in enumerate(weights))
+    return tuple((inside(base + k - 1), weight) for k, weight in enumerate(weights))
 
 
 _MODES: dict[str, Callable[[Array], Taps]] = {

@@ -12,6 +12,7 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.steps import EndlessLoopError
 from ortconv.executor.kernels.registry import built, kernel, table
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 _CASES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
@@ -122,7 +123,7 @@ def _grams(row: list[Any], shortest: int, longest: int, skips: int) -> Any:
             yield from zip(*(row[i * distance :] for i in range(n)))
 
 
-@kernel("NGramRepeatBlock", domain="com.microsoft")
+@kernel("NGramRepeatBlock", domain=MICROSOFT)
 def ngram_repeat_block(ids: Array, scores: Array, *, ngram_size: int) -> Array:
     """The score of a token that would repeat an n-gram of its row becomes -inf."""
     y = scores.copy()
@@ -132,7 +133,7 @@ def ngram_repeat_block(ids: Array, scores: Array, *, ngram_size: int) -> Array:
     return y
 
 
-@kernel("Tokenizer", domain="com.microsoft")
+@kernel("Tokenizer", domain=MICROSOFT)
 def tokenizer(
     x: Array,
     *,

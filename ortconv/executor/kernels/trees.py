@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.class_scores import TRANSFORMS, both_classes, class_labels, transformed
+from ortconv.executor.algorithms.class_scores import TRANSFORMS, both_classes, class_labels, rows_of, transformed
 from ortconv.executor.kernels.registry import built
+from ortconv.ir.operators import ML
 from ortconv.ir.tensor import Array
 
-_ML = "ai.onnx.ml"
 _BLOCK = 1 << 19
 """Maximum of rows times trees that are evaluated at once."""
 
@@ -170,17 +170,13 @@ def _codes(modes: Sequence[str]) -> Array:
         raise GraphError(f"there is no mode {error} of tree nodes") from None
 
 
-def _rows(x: Array) -> Array:
-    return x.reshape(1, -1) if x.ndim < 2 else x
-
-
 def _based(scores: Array, base: Array) -> Array:
     if base.size not in (0, scores.shape[1]):
         raise GraphError(f"{base.size} base values do not go with {scores.shape[1]} targets")
     return scores + base if base.size else scores
 
 
-@built("TreeEnsembleRegressor", domain=_ML)
+@built("TreeEnsembleRegressor", domain=ML)
 def tree_ensemble_regressor(
     *, aggregate_function: str = "SUM", n_targets: int = 1, post_transform: str = "NONE", **attributes: Any
 ) -> Callable[[Array], Array]:
@@ -189,13 +185,13 @@ def tree_ensemble_regressor(
         forest = forest.with_first_votes()
 
     def regress(x: Array) -> Array:
-        votes, _ = forest.votes(_rows(x), n_targets, aggregate_function)
+        votes, _ = forest.votes(rows_of(x), n_targets, aggregate_function)
         return transformed(_based(votes, base), post_transform)
 
     return regress
 
 
-@built("TreeEnsembleClassifier", domain=_ML)
+@built("TreeEnsembleClassifier", domain=ML)
 def tree_ensemble_classifier(
     *,
     classlabels_int64s: Sequence[int] | None = None,
@@ -209,7 +205,7 @@ def tree_ensemble_classifier(
     voted_for, positive = set(forest.vote_target.tolist()), bool((forest.vote_weight >= 0).all())
 
     def classify(x: Array) -> tuple[Array, Array]:
-        votes, voted = forest.votes(_rows(x), len(labels), "SUM")
+        votes, voted = forest.votes(rows_of(x), len(labels), "SUM")
         if len(labels) == 2 and len(voted_for) == 1:
             score = votes[:, next(iter(voted_for))] + (base[-1] if base.size else 0)
             label = labels[(score > (0.5 if positive else 0)).astype(int)]
@@ -223,7 +219,7 @@ def tree_ensemble_classifier(
     return classify
 
 
-@built("TreeEnsemble", domain=_ML)
+@built("TreeEnsemble", domain=ML)
 def tree_ensemble(
     *,
     aggregate_function: int = 1,
@@ -263,7 +259,7 @@ def tree_ensemble(
     )  # fmt: skip
 
     def run(x: Array) -> Array:
-        votes, _ = forest.votes(_rows(x), n_targets, tuple(_AGGREGATES)[aggregate_function])
+        votes, _ = forest.votes(rows_of(x), n_targets, tuple(_AGGREGATES)[aggregate_function])
         return transformed(votes, TRANSFORMS[post_transform]).astype(x.dtype, copy=False)
 
     return run

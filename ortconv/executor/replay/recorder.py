@@ -39,8 +39,8 @@ class Step(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class _Again:
-    """The function of a recorded step, without operands: its calls again, with the result in its place."""
+class _Replay:
+    """The function of a recorded step, without operands: it repeats the calls and returns the result, which is in its place."""
 
     calls: Sequence[Call]
     result: Any = None
@@ -273,7 +273,7 @@ class Recording:
     def _append_calls(self, step: Step, result: Any, calls: list[Call]) -> tuple[Any, ...]:
         """Make later runs perform these calls instead of a step. Return its results."""
         if calls:
-            self.steps.append(step._replace(function=_Again(calls, result), operands=_no_operands))
+            self.steps.append(step._replace(function=_Replay(calls, result), operands=_no_operands))
         return as_tuple(result)
 
     def _append_step(self, step: Step, values: Sequence[Any], may_stay: bool) -> tuple[tuple[Any, ...], bool]:
@@ -301,13 +301,13 @@ _no_operands = itemgetter(slice(0, 0))
 def _joined(steps: Sequence[Step]) -> list[Step]:
     """Join consecutive recorded steps, whose results have their slots already, into one."""
     joined: list[Step] = []
-    for _, group in groupby(steps, lambda step: isinstance(step.function, _Again)):
+    for _, group in groupby(steps, lambda step: isinstance(step.function, _Replay)):
         several = list(group)
-        recorded = [step.function for step in several if isinstance(step.function, _Again)]
+        recorded = [step.function for step in several if isinstance(step.function, _Replay)]
         if recorded:
-            again = _Again([call for one in recorded for call in one.calls])
+            replay = _Replay([call for one in recorded for call in one.calls])
             dead = tuple([slot for step in several for slot in step.dead])
-            several = [Step(again, _no_operands, (), dead, several[-1].node)]
+            several = [Step(replay, _no_operands, (), dead, several[-1].node)]
         joined += several
     return joined
 

@@ -114,12 +114,12 @@ def _evaluate(node: Node, context: Context, exact: Exact) -> list[Tensor | None]
 
 def _evaluated_in_float32(node: Node, exact: Exact) -> tuple[Array, ...]:
     """The outputs of a node that onnxruntime computes in float32, between Casts. It does not round between two such nodes."""
-    from ortconv.executor.kernels.evaluate import evaluated
+    from ortconv.executor.kernels.evaluate import run_kernel
 
     constants = [None if v is None else v.constant for v in node.inputs]
     operands = [None if t is None else exact[t] if t in exact else t.numpy() for t in constants]
     wide = [x.astype(np.float32) if x is not None and x.dtype == np.float16 else x for x in operands]
-    result = evaluated(node, wide)
+    result = run_kernel(node, wide)
     return result if isinstance(result, tuple) else (result,)
 
 

@@ -322,3 +322,10 @@ def test_the_share_of_a_single_element_is_one():
     proto = onnx.parser.parse_model(f"{header} g (float[300,1] x) => (float[300,1] y) {{ s = Softmax(x) y = Neg(s) }}")
     (y,) = Session(proto, "numpy").run(None, {"x": 3 * RNG.standard_normal((300, 1), np.float32)})
     np.testing.assert_array_equal(y, np.float32(-1))
+
+
+@pytest.mark.parametrize(("count", "row"), [(1, 0), (4096, 3 * 1024), (2**31 - 1, 0), (2 * (2**31 - 1), 0)])
+def test_repeated_rows_divide_the_result(count, row):
+    """Some results have a prime number of rows, or twice one: a search up to it would take minutes."""
+    like = np.broadcast_to(np.float32(0), (count, 3))
+    assert elementwise_program._repeated_row(like, (0, 1), [np.zeros(3, np.float32)]) == row
