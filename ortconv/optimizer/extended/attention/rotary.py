@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
-from ortconv.ir.operands import axes_of, constant_of, only_reader, producer_of
+from ortconv.ir.operands import axes_of, only_reader, producer_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, Shape, TensorType, ValueType
@@ -51,21 +51,22 @@ class Tables:
     def of(self, r: Rotation) -> tuple[Value, Value, Value] | None:
         """Positions, cosines and sines; the latter have one column per pair of elements. None if they have an unknown form."""
         cos, sin = _table(r.cos), _table(r.sin)
-        if cos is None or sin is None or cos.axes != sin.axes or cos.heads != r.heads:
+        if cos is None or sin is None or cos[1:] != sin[1:] or cos.heads != r.heads:
             return None
         looked_up = cos.node.op == "Gather" and cos.axes == (0, 1, 2)
         return self._looked_up(r, cos.node, sin.node) if looked_up else self._computed(r, cos, sin)
 
     def _looked_up(self, r: Rotation, cos: Node, sin: Node) -> tuple[Value, Value, Value] | None:
         """Rows that a Gather selects from constant tables with two equal halves of columns."""
-        positions = cos.inputs[1]
+        positions = cos.present_inputs[1]
         if sin.op != "Gather" or sin.inputs[1] is not positions or any(n.attr("axis", 0) for n in (cos, sin)):
             return None
-        if positions is None or (positions.dtype, positions.rank) != (DType.INT64, 2) or not _fits(positions.shape, r):
+        if (positions.dtype, positions.rank) != (DType.INT64, 2) or not _fits(positions.shape, r):
             return None
-        if not all(_has_equal_halves(node.inputs[0], r.x.dim(-1)) for node in (cos, sin)):
+        tables = cos.present_inputs[0], sin.present_inputs[0]
+        if tables[0].shape != tables[1].shape or not all(_is_table_for(table, r) for table in tables):
             return None
-        return positions, self._first_half(cos.present_inputs[0]), self._first_half(sin.present_inputs[0])
+        return positions, self._first_half(tables[0]), self._first_half(tables[1])
 
     def _first_half(self, table: Value) -> Value:
         """The first half of a constant's columns."""
@@ -77,7 +78,7 @@ class Tables:
     def _computed(self, r: Rotation, cos: Table, sin: Table) -> tuple[Value, Value, Value] | None:
         """Cos and Sin of angles that occur twice in a row. If batches share the angles, the first position suffices."""
         angles, width = _angles(cos, "Cos"), r.x.dim(-1)
-        if angles is None or angles is not _angles(sin, "Sin") or angles.rank != 3:
+        if angles is None or angles is not _angles(sin, "Sin"):
             return None
         batch, rows, columns = (angles.dim(axis) for axis in cos.axes)
         shared = batch == 1
@@ -188,14 +189,11 @@ def _rotation(m: Match) -> Rotation | None:
 
 def _table(value: Value) -> Table | None:
     """The node that computes the factors in a value of rank 4, the same for all heads; None if there is none."""
-    node, axes = _origin(value)
-    if node is None or node.out.rank != 3 or value.rank != 4 or None not in axes[1:3]:
+    node, axes = _origin(value) if value.rank == 4 else (None, ())
+    if node is None or node.out.rank != 3:
         return None
-    heads = axes.index(None)
-    batch, rows, columns = (a for i, a in enumerate(axes) if i != heads)
-    if batch is None or rows is None or columns is None:
-        return None
-    return Table(node, (batch, rows, columns), heads)
+    batch, rows, columns = (a for a in axes if a is not None)
+    return Table(node, (batch, rows, columns), axes.index(None))
 
 
 def _origin(value: Value) -> tuple[Node | None, tuple[int | None, ...]]:
@@ -238,12 +236,12 @@ def _inserted(node: Node, inner: Value) -> tuple[int, ...] | None:
     return None
 
 
-def _has_equal_halves(table: Value | None, width: object) -> bool:
-    """True for a float32 matrix, constant, with this width and two equal halves of columns."""
-    const = constant_of(table)
-    if const is None or const.dtype is not DType.FLOAT or const.rank != 2:
+def _is_table_for(table: Value, r: Rotation) -> bool:
+    """True for a constant matrix with two equal halves of columns, as wide as x and with no fewer rows, as far as known."""
+    const, rows, width = table.constant, r.x.dim(3 - r.heads), r.x.dim(3)
+    if const is None or const.shape[1] != width:
         return False
-    if const.shape[1] != width or const.shape[1] % 2:
+    if isinstance(rows, int) and rows > const.shape[0]:
         return False
     first, second = np.split(const.numpy(), 2, axis=1)
     return np.array_equal(first, second)
@@ -256,7 +254,7 @@ def _angles(table: Table, function: str) -> Value | None:
         return None
     angles, axis = join.inputs[0], join.attr("axis", 0)
     doubled = axis in (table.axes[2], table.axes[2] - (join.out.rank or 0))
-    return angles if doubled and angles is not None and angles.dtype is DType.FLOAT else None
+    return angles if doubled else None
 
 
 def _fits(dims: Shape | None, r: Rotation) -> bool:
