@@ -132,6 +132,8 @@ RULES: dict[str, Hazards] = {
         " { p = Mul(x, x) q = Mul(p, x) r = Mul(q, c) u = Add(x, r) v = Mul(u, s) t = Tanh(v) f = Add(t, one)"
         " i = Mul(x, f) y = Mul(i, h) }",
         "h one c s", "q u v t f i", (("c", NAN), ("s", INF)), ("double",),
+        (("v = Mul(u, s)", "j = Add(x, one) k = Mul(u, s) v = Div(k, j)"), ("u = Add(x, r)", "j = Mul(q, q) k = Add(j, r) u = Add(x, k)"),
+         ("float one = {1}", "float[1,1,1] one = {1}")),
     ),
     "QuickGeluFusion": Hazards(
         "g (float[N,4] x) => (float y) <float k = {1.702}> { i = Mul(x, k) s = Sigmoid(i) y = Mul(x, s) }",
