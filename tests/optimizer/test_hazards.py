@@ -139,6 +139,13 @@ RULES: dict[str, Hazards] = {
         "g (float[N,4] x) => (float y) <float k = {1.702}> { i = Mul(x, k) s = Sigmoid(i) y = Mul(x, s) }",
         "k", "i s", (("k", NAN), ("k", INF)), ("double",),
     ),
+    "BiasGeluFusion": Hazards(
+        f"g (float[N,4] x, float[4] b) => (float y) <{GELU}>"
+        " { h = Add(x, b) d = Div(h, r) e = Erf(d) f = Add(e, one) i = Mul(h, f) y = Mul(i, half) }",
+        "", "h i", (), ("double",),
+        (("x, float[4] b", "x, float[1] b"), ("N,4] x, float[4]", "N,M] x, float[M]"),
+         ("N,4] x, float[4]", "N,4,4] x, float[4,4]"), ("N,4] x, float[4]", "N,1] x, float[4]")),
+    ),
     "LayerNormFusion": Hazards(
         "g (float[N,4] x) => (float y) <float two = {2}, float e = {0.01}, float[4] s = {1, 2, 3, 4}>"
         " { m = ReduceMean<axes = [-1]>(x) d = Sub(x, m) p = Pow(d, two) v = ReduceMean<axes = [-1]>(p)"
