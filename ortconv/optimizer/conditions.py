@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.operands import clip_bounds, ints, scalar, stated_ints
+from ortconv.ir.operands import clip_bounds, ints, producer_of, scalar, stated_ints
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
@@ -224,3 +224,16 @@ def stated_pads(node: Node, rank: int) -> tuple[int, ...] | None:
     for i, axis in enumerate(axes):
         full[axis], full[rank + axis] = pads[i], pads[len(axes) + i]
     return tuple(full)
+
+
+def copied_from_one(copies: Value, axis: int) -> Value | None:
+    """The value of length 1 along an axis of which an Expand, Tile or Concat makes copies along it alone; None if there is none."""
+    node = producer_of(copies, "Expand", "Tile", "Concat")
+    x = None if node is None else node.inputs[0]
+    if node is None or x is None or x.rank is None or x.rank != copies.rank or x.dim(axis) != 1:
+        return None
+    if node.op == "Concat":
+        return x if node.attr("axis", 0) % x.rank == axis and set(node.inputs) == {x} else None
+    repeats = ints(node.inputs[1], ()) if node.op == "Tile" else ()
+    others = [i for i in range(x.rank) if i != axis]
+    return x if all(same_dim(x.dim(i), copies.dim(i)) or (repeats and repeats[i] == 1) for i in others) else None

@@ -10,7 +10,7 @@ from ortconv.ir.operators import Trait, named
 from ortconv.ir.resize import has_sizes, resizing
 from ortconv.ir.shape_rules import joined, multiplied, window_shape
 from ortconv.ir.slices import axis_slices
-from ortconv.ir.symbols import as_dim, broadcast_shapes, is_anonymous, is_vague, minus, more_exact, quotient
+from ortconv.ir.symbols import as_dim, broadcast_shapes, is_anonymous, is_vague, minus, more_exact, quotient, times
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, split_sizes
 from ortconv.optimizer.engine import Context
@@ -74,6 +74,13 @@ def _gathered(node: Node) -> Shape | None:
 def _expanded(node: Node) -> Shape | None:
     wanted = elements(node.inputs[1])
     return None if wanted is None else broadcast_shapes([_same(node), tuple(map(as_dim, wanted))])
+
+
+def _tiled(node: Node) -> Shape | None:
+    shape, repeats = _same(node), elements(node.input(1))
+    if shape is None or repeats is None or len(repeats) != len(shape):
+        return None
+    return tuple(times(dim, as_dim(count)) for dim, count in zip(shape, repeats))
 
 
 def _filled(node: Node) -> Shape | None:
@@ -146,10 +153,12 @@ _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
     "Conv": _convolved,
     "Expand": _expanded,
     "Gather": _gathered,
+    "GatherElements": lambda node: None if node.inputs[1] is None else node.inputs[1].shape,
     "Range": _counted,
     "Resize": _resized,
     "Shape": _rank,
     "Slice": _sliced,
+    "Tile": _tiled,
     "Transpose": _transposed,
 }
 """Functions from a node to the shape of its first output, for the most common operators."""

@@ -35,6 +35,9 @@ from ortconv.optimizer.passes import Pass
 BASIC = ("basic", "offload")
 """The stages of the basic level."""
 
+NNAPI_REPAIRS = ("QDQToFloat", "ReluToMax", "ClipToMinMax", "UnaryToRank4", "SoftmaxToRows", "GatherToPlainGather")
+"""Passes of the offload stage that replace nodes which NNAPI's provider accepts, and which then make its session or run fail."""
+
 COMMENT = r"(?:^|\s)#"
 
 
@@ -45,6 +48,8 @@ class Recipe(NamedTuple):
     stages: Mapping[str, tuple[Pass, ...]]
     fold_limit: int = FOLD_LIMIT
     stop_after: int | None = None
+    repairs: tuple[str, ...] = ()
+    """The passes among NNAPI_REPAIRS that run after partitioning, at nodes that need them."""
 
     @property
     def basic(self) -> tuple[Pass, ...]:
@@ -90,12 +95,14 @@ def make(
     """
     if level not in LEVELS:
         raise UsageError(f"optimization level '{level}' is not one of {', '.join(LEVELS)}")
-    needed = [p for p in opt_in_passes("basic") if p.for_nnapi] if nnapi and level != "disable" else []
+    nnapi = nnapi and level != "disable"
+    needed = [p for p in opt_in_passes("basic") if p.for_nnapi] if nnapi else []
+    repairs = tuple(name for name in NNAPI_REPAIRS if nnapi and name not in disable and (not only or name in only))
     if not (enable or disable or only or offload):
         stages = stages_of(level)
         if needed:
             stages["basic"] = (*stages["basic"], *needed)
-        return Recipe(level, _without_empty(stages), fold_limit, stop_after)
+        return Recipe(level, _without_empty(stages), fold_limit, stop_after, repairs)
     from ortconv.optimizer import catalog
 
     disabled, wanted = catalog.checked(disable), catalog.checked(only)
@@ -108,7 +115,7 @@ def make(
     for stage, passes in stages_of(level).items():
         extra = [p for p in opt_in_passes(stage) if enabled & names_of(p)]
         stages[stage] = tuple(filter(None, (_restricted(p, disabled, wanted) for p in (*passes, *extra))))
-    return Recipe(level, _without_empty(stages), fold_limit, stop_after)
+    return Recipe(level, _without_empty(stages), fold_limit, stop_after, repairs)
 
 
 def _without_empty(stages: dict[str, tuple[Pass, ...]]) -> dict[str, tuple[Pass, ...]]:
@@ -165,6 +172,8 @@ def text(recipe: Recipe) -> str:
     ]
     if recipe.stop_after is not None:
         lines.append(f"stop-after {recipe.stop_after}")
+    if recipe.repairs:
+        lines.append(f"repairs {' '.join(recipe.repairs)}")
     for stage, passes in recipe.stages.items():
         lines += ["", f"{stage}:"]
         lines += [line for p in passes for line in _described(p, _known_passes(stage))]
@@ -224,7 +233,8 @@ def parse(text: str) -> Recipe:
     level = str(found.get("level", "all"))
     chosen = {stage: _chosen(stage, passes, level) for stage, passes in stages.items()}
     stop = found.get("stop-after")
-    return Recipe(level, chosen, int(found.get("fold-limit", FOLD_LIMIT)), None if stop is None else int(stop))
+    fold_limit, repairs = int(found.get("fold-limit", FOLD_LIMIT)), tuple(str(found.get("repairs", "")).split())
+    return Recipe(level, chosen, fold_limit, None if stop is None else int(stop), repairs)
 
 
 def _lines(text: str) -> Iterator[_Line]:
@@ -278,9 +288,11 @@ def _numbered(names: Iterable[str]) -> Iterator[str]:
 
 
 def _setting(key: str, value: str, number: int) -> int | str:
-    _known(key, ("version", "level", "fold-limit", "stop-after"), number, "setting")
+    _known(key, ("version", "level", "fold-limit", "stop-after", "repairs"), number, "setting")
     if key == "level":
         return _known(value, LEVELS, number, "level")
+    if key == "repairs":
+        return " ".join(_known(name, NNAPI_REPAIRS, number, "repair") for name in value.split())
     if key == "version":
         if value != __version__:
             hint = "delete the line to run it with this version all the same"

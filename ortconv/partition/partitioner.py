@@ -15,7 +15,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import schema
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.nnapi.rules import ROWS
-from ortconv.partition.policy import MIN_OPSET, Objection, Provider, Target, gate
+from ortconv.partition.policy import MIN_OPSET, RUNTIME, Objection, Provider, Target, gate
 from ortconv.partition.regions import group_by_wave, region_inputs, region_outputs
 from ortconv.partition.units import single_units, units
 from ortconv.public import public
@@ -64,6 +64,11 @@ class Verdict:
     @property
     def taken(self) -> bool:
         return self.partition is not None
+
+    @property
+    def fails(self) -> bool:
+        """True if ONNX Runtime's provider accepts the node all the same, and its session or run then fails."""
+        return bool(self.objections) and all(o.rule == RUNTIME for o in self.objections)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -64,6 +64,9 @@ PROVIDERS = {
 
 DEFAULT_STOP_OPS = ("NonMaxSuppression",)
 
+RUNTIME = "runtime"
+"""The rule of objections to nodes that ONNX Runtime's provider accepts, and on which its session or run then fails."""
+
 MIN_OPSET = 7
 """Oldest ONNX opset that ONNX Runtime's transpose optimizer accepts."""
 

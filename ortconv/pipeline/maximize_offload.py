@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.journal import FEW
 from ortconv.optimizer.engine import Context, Rule, apply, find
-from ortconv.optimizer.levels import run_passes
+from ortconv.optimizer.levels import opt_in_passes, run_passes
 from ortconv.optimizer.offload import unsigned
 from ortconv.optimizer.passes import Pass, by_root
 from ortconv.optimizer.pattern import Match
@@ -105,6 +105,23 @@ def maximize(
         _tidy(graph, context)
     after = limit(partition(graph, target), limits)
     return Gain(_counted(before), _counted(after), dict(rewrites), _open_dims(graph, after))
+
+
+def repair(graph: Graph, target: Target, names: Collection[str], context: Context) -> bool:
+    """Rewrite nodes in place that the provider of the target accepts although its session or run then fails.
+
+    `names` are the passes of the offload stage to use. Return True if a node was rewritten.
+    """
+    rules = _by_root(p for p in opt_in_passes("offload") if p.name in names)
+    known = len(context.trace)
+    for _ in range(ROUNDS):
+        failing = [node for node, verdict in partition(graph, target).verdicts.items() if verdict.fails]
+        if not _one_more(failing, rules, context):
+            break
+    if len(context.trace) == known:
+        return False
+    _tidy(graph, context)
+    return True
 
 
 def _counted(partitioning: Partitioning) -> Count:

@@ -14,6 +14,7 @@ from ortconv.ir.model import Model
 from ortconv.optimizer.engine import Context, Rewrite
 from ortconv.ortformat.releases import oldest_release
 from ortconv.watch import note_stage
+from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.ir.graph import Node
@@ -71,7 +72,7 @@ class Result:
     source: str
     files: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    """Repairs made when the source was read, and fusions omitted because they crash onnxruntime."""
+    """Repairs made when the source was read, fusions omitted because they crash onnxruntime, and nodes on which NNAPI fails."""
     nodes_before: int = 0
     nodes_after: int = 0
     saved_fusions: int = 0
@@ -203,6 +204,7 @@ class Result:
         can_maximize = optimized.gain is None and len({found.target.ep for found in partitionings}) == 1
         self.refusals = _refusals([hinted(p) for p in partitionings] if can_maximize else partitionings)
         self.without_fallback = sum(map(needs_provider, model.graph.walk()))
+        self.warnings += _failures(partitionings)
 
 
 def operator_counts(model: Model) -> dict[str, int]:
@@ -215,6 +217,19 @@ def constant_bytes(model: Model) -> int:
     """Bytes of all constants, including those in subgraphs."""
     consts = (v.const for graph in model.graph.graphs() for v in graph.initializers.values())
     return sum(const.nbytes for const in consts if const is not None)
+
+
+def _failures(partitionings: Sequence[Partitioning]) -> list[str]:
+    """A warning for each target whose provider accepts nodes of the result on which its session or run then fails."""
+    warnings = []
+    for p in partitionings:
+        failing = [v for v in p.verdicts.values() if v.fails and v.node.graph is not None]
+        if failing:
+            example = failing[0].objections[0]
+            advice = f" ({example.advice})" if example.advice else ""
+            which = f"{counted(len(failing), 'node')} will make an app with {p.target.label} fail, such as"
+            warnings.append(f"{which} {failing[0].node.label}: {example.message}{advice}")
+    return warnings
 
 
 def _refusals(partitionings: Sequence[Partitioning]) -> list[LeftToCpu]:

@@ -120,7 +120,8 @@ def optimize(
         _run(model, recipe.basic_for_nnapi, context, observer)
         partitionings = _divide(model, targets, limits, observer)
         with context.for_cpu():
-            _fuse(model, recipe, context, observer)
+            if _fuse(model, recipe, partitionings, context, observer):
+                partitionings = _divide(model, targets, limits, observer)
         model.graph.prune()
     return Optimized(context.trace, partitionings, gain, float16)
 
@@ -145,15 +146,25 @@ def _divide(
     return found
 
 
-def _fuse(model: Model, recipe: recipes.Recipe, context: Context, observer: Observer | None) -> None:
-    """Apply the fusions for ONNX Runtime's CPU provider; in Runtime style, record them instead."""
+def _fuse(
+    model: Model,
+    recipe: recipes.Recipe,
+    partitionings: Sequence[Partitioning],
+    context: Context,
+    observer: Observer | None,
+) -> bool:
+    """Apply the fusions for ONNX Runtime's CPU provider; in Runtime style, record them instead.
+
+    Of the nodes that are not fused, rewrite those on which a target would fail. Return True if there were any.
+    """
     from ortconv.ortformat.precision import insert_casts
 
     if _run(model, recipe.basic_for_cpu, context, observer):
         _run(model, recipe.basic, context, observer)
     # ONNX Runtime has kernels for some nodes only in another form.
     expanded = expand_functions(model, context.settings.release)
-    insert_casts(model, context.settings.release)
+    widened = insert_casts(model, context.settings.release)
+    failing = [p.target for p in partitionings if expanded or widened or any(v.fails for v in p.verdicts.values())]
     if expanded:
         _run(model, recipe.basic, context, observer)
     _run(model, recipe.basic_for_nnapi, context, observer)
@@ -165,9 +176,24 @@ def _fuse(model: Model, recipe: recipes.Recipe, context: Context, observer: Obse
     if context.settings.optimization_style == "Runtime":
         from ortconv.optimizer.runtime_style import save_fusions
 
+        repaired = _repair(model, recipe, failing, context, observer)
         save_fusions(model, recipe, context)
-    else:
-        _run(model, recipe.above_basic, context, observer)
+        return repaired
+    _run(model, recipe.above_basic, context, observer)
+    return _repair(model, recipe, failing, context, observer)
+
+
+def _repair(
+    model: Model, recipe: recipes.Recipe, failing: Sequence[Target], context: Context, observer: Observer | None
+) -> bool:
+    """Rewrite nodes on which these targets fail, or may fail. Return True if there were any."""
+    if not (failing and recipe.repairs):
+        return False
+    from ortconv.pipeline.maximize_offload import repair
+
+    repaired = sum(repair(model.graph, target, recipe.repairs, context) for target in failing) > 0
+    notify(observer, "repair", model)
+    return repaired
 
 
 def optimize_traced(model: Model, optimization_level: str = "all") -> tuple[list[Rewrite], dict[str, str]]:

@@ -90,6 +90,8 @@ def test_a_dimension_without_a_name_stands_for_itself() -> None:
         ("s1 = Shape(x) y = Expand(one, s1)", ("N", 4, 6)),
         ("s1 = Shape(x) e = Equal(s1, minus) w = Where(e, one, s1) y = Expand(one, w)", ("N", 4, 6)),
         ("s1 = Shape(x) e = Equal(s1, two) w = Where(e, one, s1) y = Expand(one, w)", (None, 4, 6)),
+        ("s1 = Shape(x) n = Slice(s1, axis, start) r = Concat<axis = 0>(n, start, end) y = Tile(x, r)", ("N·N", 4, 18)),
+        ("i = Cast<to = 7>(x) y = GatherElements<axis = 1>(x, i)", ("N", 4, 6)),
         ("s1 = Shape(x) y = ConstantOfShape(s1)", ("N", 4, 6)),
         ("y = Less(x, x)", ("N", 4, 6)),
         ("y = ReduceSum(x, both)", (1, 1, 6)),

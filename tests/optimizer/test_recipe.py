@@ -35,6 +35,7 @@ def test_what_was_chosen_comes_back_as_it_was() -> None:
     assert passes(again) == passes(chosen)
     assert recipe.text(again) == text
     assert (again.fold_limit, again.stop_after) == (1000, 7)
+    assert not again.repairs
     running = {name for group in again.stages.values() for p in group for name in recipe.names_of(p)}
     assert running >= set(enabled)
     assert not {"EliminateSlice", "ConstantFolding"} & running
@@ -94,6 +95,7 @@ def test_passes_of_one_name_are_told_apart() -> None:
         ("fold_limit 5\n", "line 1: there is no setting 'fold_limit'", "fold-limit"),
         ("fold-limit lots\n", "line 1: fold-limit takes a number, got 'lots'", None),
         ("stop-after -1\n", "line 1: stop-after takes a number, got '-1'", None),
+        ("repairs ReluToMax Relu\n", "line 1: there is no repair 'Relu'", "ReluToMax"),
         ("version 0.0.0\n", "line 1: written by ortconv 0.0.0", "delete the line"),
         ("basic:\n\tConstantFolding\n", "line 2: lines are indented", None),
         ("basic:\n   ConstantFolding\n", "line 2: lines are indented", None),
@@ -104,6 +106,13 @@ def test_mistakes(text: str, message: str, hint: str | None) -> None:
         recipe.parse(text)
     assert message in str(caught.value)
     assert hint is None or hint in (caught.value.hint or "")
+
+
+def test_repairs_come_back() -> None:
+    chosen = recipe.make("basic", disable=["ReluToMax"], nnapi=True)
+    assert chosen.repairs == tuple(name for name in recipe.NNAPI_REPAIRS if name != "ReluToMax")
+    assert recipe.parse(recipe.text(chosen)).repairs == chosen.repairs
+    assert not recipe.make("disable", nnapi=True).repairs
 
 
 def test_a_size_may_have_a_unit() -> None:

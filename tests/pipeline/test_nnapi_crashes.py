@@ -1,4 +1,4 @@
-"""Conversions for NNAPI replace nodes on which ONNX Runtime's provider ends the process."""
+"""Conversions for NNAPI replace nodes on which ONNX Runtime's provider ends the process, or its session or run fails."""
 
 from __future__ import annotations
 
@@ -78,3 +78,80 @@ def test_partition_tells_of_the_source_as_convert_leaves_it(tmp_path: Path) -> N
     model = ortconv.load(graph)
     (found,) = ortconv.optimize(model, "basic", Target()).partitionings
     assert [len(one.nodes) for one in found.partitions] == [3]
+
+
+HIGH_RANK = """<ir_version: 8, opset_import: ["": 13]>
+g (float[1,2,3,4,5] x) => (float[1,2,3,4,5] y) <float low = {0}, float high = {6}> {
+  a = Relu(x)
+  b = Tanh(a)
+  c = Clip(b, low, high)
+  d = Softmax(c)
+  y = Softplus(d)
+}"""
+HALF = """<ir_version: 8, opset_import: ["": 13]>
+g (float16[1,2,3,4,5] x) => (float16[1,2,3,4,5] y) { y = Relu(x) }"""
+CONV_3D = """<ir_version: 8, opset_import: ["": 13]>
+g (float[1,2,4,4,4] x, float[2,2,2,2,2] w) => (float[1,2,3,3,3] y) {
+  a = Conv(x, w)
+  y = Relu(a)
+}"""
+INDICES = """<ir_version: 8, opset_import: ["": 13]>
+g (float[2,3,4] x) => (float[4] y) <int32 first = {0}, int64 last = {-1}> {
+  a = Gather(x, first)
+  y = Gather(a, last)
+}"""
+CONCAT = """<ir_version: 8, opset_import: ["": 13]>
+g (float[1,3,4,5] x) => (float[1,6,4,5] y) <float s = {0.05}, uint8 z = {6}> {
+  q = QuantizeLinear(x, s, z)
+  a = DequantizeLinear(q, s, z)
+  o = DequantizeLinear(q, s, z)
+  b = HardSigmoid(o)
+  c = QuantizeLinear(b, s, z)
+  d = DequantizeLinear(c, s, z)
+  e = Concat<axis = 1>(a, d)
+  f = QuantizeLinear(e, s, z)
+  y = DequantizeLinear(f, s, z)
+}"""
+LEAKY = """<ir_version: 8, opset_import: ["": 13]>
+g (float[1,3,4,5] x) => (float[1,3,4,5] y) { y = LeakyRelu(x) }"""
+
+
+@pytest.mark.parametrize("style", ["Fixed", "Runtime"])
+@pytest.mark.parametrize("source", [HIGH_RANK, CONV_3D, INDICES, CONCAT])
+def test_no_node_fails(source: str, style: str, tmp_path: Path) -> None:
+    """The provider refuses or runs every node of the file, in which the nodes that it would run are assigned to it."""
+    model = onnx.parser.parse_model(source)
+    assert any(v.fails for v in partition(ortconv.load(model).graph, Target()).verdicts.values())
+    result = ortconv.convert(
+        model, tmp_path / "m.ort", use_nnapi=True, optimization_level="basic", optimization_style=style
+    )
+    assert not result.warnings
+    graph = ortconv.load(tmp_path / "m.ort").graph
+    verdicts = partition(graph, Target()).verdicts
+    assert not any(v.fails for v in verdicts.values())
+    assert all(v.taken == (node.ep != "") for node, v in verdicts.items())
+
+
+def test_nodes_between_casts_are_repaired(tmp_path: Path) -> None:
+    """Only Casts make the Relu one that the provider accepts."""
+    graph = converted(HALF, tmp_path, use_nnapi=True, optimization_level="basic", target_ort="1.13")
+    assert [node.op for node in graph] == ["Cast", "Max", "Cast"]
+
+
+def test_fused_nodes_are_not_repaired(tmp_path: Path) -> None:
+    graph = converted(CONV_3D, tmp_path, use_nnapi=True)
+    assert [node.op for node in graph] == ["FusedConv"]
+
+
+def test_remaining_failures_are_a_warning(tmp_path: Path) -> None:
+    result = ortconv.convert(onnx.parser.parse_model(LEAKY), tmp_path / "m.ort", use_nnapi=True, nnapi_feature_level=27)
+    (warning,) = result.warnings
+    assert warning.startswith("1 node will make an app with NNAPI at feature level 27 fail, such as LeakyRelu 'y': ")
+
+
+def test_repairs_can_be_disabled(tmp_path: Path) -> None:
+    result = ortconv.convert(
+        onnx.parser.parse_model(INDICES), tmp_path / "m.ort", use_nnapi=True, disable_passes=("GatherToPlainGather",)
+    )
+    assert len(result.warnings) == 1
+    assert [node.op for node in ortconv.load(tmp_path / "m.ort").graph] == ["Gather", "Gather"]

@@ -27,6 +27,7 @@ PASSES = (
     Pass("MatMulAddFusion", "basic.fold_matmul:fuse_stacked", "MatMul"),
     RESHAPES,
     Pass("IndexedMaskFusion", "basic.mask_index:RULES", "Gather", "GatherND", "ScatterND", "And"),
+    Pass("RowLookupFusion", "basic.lookup:look_up_rows"),
     Pass("SliceConcatToSpaceToDepthFusion", "basic.space_to_depth:fuse_space_to_depth", "Slice"),
     Pass("GeluFusion", "basic.layer_norm:fuse_gelu", "Erf"),
     Pass("LayerNormFusion", "basic.layer_norm:LAYER_NORM", "ReduceMean", "LayerNormalization"),

@@ -214,6 +214,20 @@ def eliminate_trivial(m: Match) -> Replacement:
     return x if trivial else None
 
 
+@rule("NoopElimination", P("Concat", ...))
+def drop_empty_operands(m: Match) -> Replacement:
+    """Concat(x, y)  ->  x, if y has no elements along the axis; also with more operands
+
+    Differs: ONNX Runtime keeps empty operands.
+    """
+    shapes = [None if v is None else v.shape for v in m.root.inputs]
+    axis = m.root.attr("axis", 1)
+    kept = [v for v, shape in zip(m.root.inputs, shapes) if shape is None or shape[axis] != 0]
+    if not kept or len(kept) == len(shapes):
+        return None
+    return New("Concat", kept, m.root.attrs, like=m.root) if len(kept) > 1 else kept[0]
+
+
 @rule("SumOfTwo", P("Sum", "a", "b"))
 def replace_sum(m: Match) -> Replacement:
     """Sum(a, b)  ->  a + b, which more rules and execution providers support
@@ -350,6 +364,7 @@ RULES = (
     *eliminate_cast_before_shape,
     *eliminate_noop,
     *eliminate_trivial,
+    *drop_empty_operands,
     *replace_sum,
     *fuse_div_mul,
     *fuse_relu_clip,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
-from ortconv.ir.operands import ints
+from ortconv.ir.operands import axes_of, ints, reader_of
+from ortconv.ir.types import TensorType
 from ortconv.optimizer.conditions import RESHAPES, same_dim, same_shape
-from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import compose, identity, transpose_perm
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, elements, expressed, has_dims, refined, target
@@ -98,6 +99,31 @@ def merge_reshapes(m: Match) -> Replacement:
     result = reshaped(m, x, refined(_through(inner, wanted), root.out))
     alone = len(inner.out.uses) == 1 and not inner.out.is_output
     return result if alone or result is x else None
+
+
+@rule("ReshapeFusion", P("Split", P("Unsqueeze", "x", ..., name="inner"), ...))
+def split_before_unsqueeze(m: Match) -> Replacement:
+    """Split(Unsqueeze(x))  ->  Unsqueeze of each part of Split(x), if a Reshape reads a part
+
+    Differs: ONNX Runtime keeps the Unsqueeze between them.
+    """
+    inner, root, x = m.node("inner"), m.root, m.x.shape
+    axes, parts = axes_of(inner), [v for v in root.outputs if v is not None]
+    if x is None or axes is None or len(parts) < len(root.outputs):
+        return None
+    if not any(reader_of(part, "Reshape") for part in parts):
+        return None
+    rank = len(x) + len(axes)
+    new, axis = {a % rank for a in axes}, root.attr("axis", 0) % rank
+    if axis in new:
+        return None
+    place = axis - sum(a < axis for a in new)
+    types = [TensorType(dtype, (*x[:place], v.dim(axis), *x[place + 1 :])) for v in parts if (dtype := v.dtype)]
+    split = New(
+        "Split", [m.x, *root.inputs[1:]], root.attrs | {"axis": place}, like=root, outputs=len(parts), types=types
+    )
+    every: tuple[NewInput, ...] = (split, *(Out(split, i) for i in range(1, len(parts))))
+    return tuple(New("Unsqueeze", [part, *inner.inputs[1:]], inner.attrs) for part in every)
 
 
 _MOVES = ("Transpose", "Reshape")
@@ -218,10 +244,12 @@ def _input_with(graph: Graph, dim: str) -> tuple[Value, int] | None:
     return None if value is None else (value, (value.shape or ()).index(dim))
 
 
+CHAINS = eliminate_reshape + merge_reshapes
 RULES = (
     *eliminate_reshape,
     *fix_reshape,
     *merge_reshapes,
+    *split_before_unsqueeze,
     *merge_transposes,
     *pick_before_transpose,
     *fuse_shape_source,

@@ -49,6 +49,7 @@ PASSES = (
     Pass("MatMulScaleFusion", "extended.fuse_matmul:SCALED"),
     Pass("TransposeSplit", "extended.transpose:split_transpose", "Transpose"),
     Pass("ScaleShiftFusion", "extended.affine:fuse_scale_shift"),
+    Pass("ReshapeFusion", "basic.reshape:CHAINS"),
     SHARING,
 )
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ortconv.ir.graph import Value
 from ortconv.ir.operands import axes_of, ints, producer_of
-from ortconv.ir.slices import axis_slices
+from ortconv.ir.slices import axis_slices, selected
 
 
 class AxisRange(NamedTuple):
@@ -34,15 +34,31 @@ def part_of(value: Value | None) -> AxisRange | None:
 
 def sliced_part(value: Value | None) -> AxisRange | None:
     """The part that a Slice selects along one axis with step 1, if its bounds are known; else None."""
+    found = sliced_indices(value)
+    if found is None or found.indices.step != 1:
+        return None
+    return AxisRange(found.x, found.axis, found.indices.start, found.indices.stop)
+
+
+class AxisIndices(NamedTuple):
+    """Elements of a tensor along an axis, counted from the front."""
+
+    x: Value
+    axis: int
+    indices: range
+
+
+def sliced_indices(value: Value | None) -> AxisIndices | None:
+    """The elements that a Slice selects along one axis, in forward order, if they are known; else None."""
     node = producer_of(value, "Slice")
     parts = None if node is None else axis_slices(node, ints)
     if node is None or parts is None or len(parts) != 1:
         return None
     x, (start, end, axis, step) = node.present_inputs[0], parts[0]
     size = x.dim(axis)
-    if not isinstance(size, int) or not isinstance(start, int) or not isinstance(end, int) or step != 1:
+    if not isinstance(size, int) or not isinstance(start, int) or not isinstance(end, int) or step < 1:
         return None
-    return AxisRange(x, axis % (x.rank or 1), *slice(start, end).indices(size)[:2])
+    return AxisIndices(x, axis % (x.rank or 1), selected(start, end, step, size))
 
 
 def gathered(value: Value | None, *, keeps: bool) -> AxisRange | None:

@@ -51,20 +51,35 @@ OLDEST_WITH_ERF = 9
 
 @rule("ClipToMinMax", P("Clip", "x", ...))
 def clip(m: Match) -> Replacement:
-    """Clip(x, low, high)  ->  Min(Max(x, low), high), with constant bounds other than 0 and 6 or -1 and 1; Relu for Max(x, 0)
+    """Clip(x, low, high)  ->  Min(Max(x, low), high), with constant bounds; Relu for Max(x, 0)
+
+    Up to rank 4, Relu stays for Max(x, 0), and Clip for bounds of 0 and 6 or -1 and 1.
 
     Counterpart: none: CPU kernels support Clip
     Opt-in: two nodes instead of one; useful only if an accelerator supports these bounds in no other way.
     """
     low, high = clip_bounds(m.root)
-    if not low < math.inf or not high > -math.inf or (low, high) in CLIP_RANGES or not is_float(m.x):
+    if not low < math.inf or not high > -math.inf or not is_float(m.x):
+        return None
+    has_activations = (m.x.rank or 0) <= 4
+    if has_activations and (low, high) in CLIP_RANGES:
         return None
     if m.graph.opset() < BROADCASTING_MIN and (low not in (0, -math.inf) or high < math.inf):
         return None
     y: NewInput = m.x
     if low > -math.inf:
-        y = op("Relu", y) if low == 0 else op("Max", y, low)
+        y = op("Relu", y) if low == 0 and has_activations else op("Max", y, low)
     return y if high == math.inf else op("Min", y, high)
+
+
+@rule("ReluToMax", unary("Relu"))
+def relu_of_high_rank(m: Match) -> Replacement:
+    """Relu(x)  ->  Max(x, 0), for x of rank 5 or more
+
+    Counterpart: none: CPU kernels support Relu of any rank
+    Opt-in: useful only for an accelerator that supports Relu only up to rank 4.
+    """
+    return op("Max", m.x, 0.0) if (m.x.rank or 0) > 4 and m.graph.opset() >= BROADCASTING_MIN else None
 
 
 @rule("SoftplusToLog", unary("Softplus"))
@@ -207,6 +222,7 @@ RULES = (
     *hard_sigmoid,
     *hard_swish,
     *clip,
+    *relu_of_high_rank,
     *softplus,
     *softsign,
     *mish,

@@ -11,6 +11,7 @@ from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.operands import ints, producer_of, scalar
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
 from ortconv.optimizer.basic.pad import pad_value
 from ortconv.optimizer.conditions import RESHAPES, split_sizes, stated_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
@@ -102,6 +103,20 @@ LARGEST_CONSTANT = 1 << 20
 MOST_COPIES = 64
 
 
+@rule("UnaryToRank4", P(("Floor", "Tanh", "DequantizeLinear"), "x", ...))
+def unary_of_low_rank(m: Match) -> Replacement:
+    """Floor(x) of rank 5 or more  ->  Reshape(Floor(Reshape(x))) of a matrix; also Tanh, and DequantizeLinear by one scale
+
+    Counterpart: none: CPU kernels support any rank
+    Opt-in: more nodes; useful only for an accelerator that supports only up to rank 4.
+    """
+    shape, parameters = m.x.static_shape, m.root.present_inputs[1:]
+    if shape is None or len(shape) <= MOST_AXES or 0 in shape or any(v.static_shape != () for v in parameters):
+        return None
+    rows = reshape(m.x, (shape[0], math.prod(shape[1:])))
+    return reshape(New(m.root.op, [rows, *m.root.inputs[1:]], m.root.attrs, like=m.root), shape)
+
+
 @rule("ExpandToMul", P("Expand", "x", C("shape")))
 def expand(m: Match) -> Replacement:
     """Expand(x, shape)  ->  x * ones, which broadcasts
@@ -168,6 +183,24 @@ def slices(m: Match) -> Replacement:
     for axis, start, end in zip(m.root.attr("axes", Ints(range(len(starts)))), starts, ends):
         y = op("Gather", y, integers(range(*slice(start, end).indices(shape[axis]))), axis=axis)
     return y if isinstance(y, New) else None
+
+
+@rule("GatherToPlainGather", P("Gather", "x", C("indices")))
+def plain_gather(m: Match) -> Replacement:
+    """Gather(x, indices)  ->  the same with int64 indices of at least 0
+
+    Counterpart: none: CPU kernels count from the end
+    Opt-in: useful only for an accelerator that does not count from the end, or that supports no single int32 index.
+    """
+    indices, shape = m.indices.constant, m.x.static_shape
+    if indices is None or not shape:
+        return None
+    axis = m.root.attr("axis", 0)
+    stated = indices.numpy().astype(np.int64)
+    plain = np.where(stated < 0, stated + shape[axis], stated)
+    if np.array_equal(plain, stated) and indices.dtype is DType.INT64:
+        return None
+    return New("Gather", [m.x, plain], m.root.attrs, like=m.root)
 
 
 def _padding(m: Match) -> tuple[tuple[int, ...], list[tuple[int, int]]] | None:
@@ -281,4 +314,17 @@ def cumulative(m: Match) -> Replacement:
     return transpose(op("MatMul", transpose(m.x, perm), triangle), perm)
 
 
-RULES = lower_transpose + lower_concat + expand + tile + split + slices + mirrored + plain_pad + filled + cumulative
+RULES = (
+    lower_transpose
+    + lower_concat
+    + unary_of_low_rank
+    + expand
+    + tile
+    + split
+    + slices
+    + plain_gather
+    + mirrored
+    + plain_pad
+    + filled
+    + cumulative
+)

@@ -10,10 +10,9 @@ from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.partition.checks import CHANGED, role
 from ortconv.partition.nnapi.checks import parameters
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.policy import Objection, Objections, Target
+from ortconv.partition.policy import RUNTIME, Objection, Objections, Target
 from ortconv.partition.units import single_unit
 
-RULE = "runtime"
 NUMBERS = "numbers"
 COMPUTES = "; ONNX Runtime's provider accepts the node all the same"
 FAILS = "; ONNX Runtime's provider accepts the node all the same, and its session or run fails"
@@ -31,7 +30,7 @@ WITH_WEIGHTS = frozenset({"Conv", "Gemm", "MatMul", "QLinearConv", "QLinearMatMu
 def refusals(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     """All objections of NNAPI to a unit to which the execution provider has none."""
     for found in _refusals(row, unit, target, in_group):
-        rule, end = (NUMBERS, COMPUTES) if found.rule == NUMBERS else (RULE, FAILS)
+        rule, end = (NUMBERS, COMPUTES) if found.rule == NUMBERS else (RUNTIME, FAILS)
         yield Objection(rule, found.message + end, found.advice)
 
 
@@ -53,7 +52,7 @@ def _empty(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[Va
     """Objections to tensors without elements: until an operation writes a tensor, NNAPI reads its dimension of 0 as unknown."""
     inputs = _empty_values(unit.inputs)
     if any(value.constant is not None for value in inputs) and unit.op != "Resize":
-        yield Objection(RULE, "a constant has no elements: NNAPI has no such constants", "leave the node out")
+        yield Objection(RUNTIME, "a constant has no elements: NNAPI has no such constants", "leave the node out")
     read = [value for value in inputs if value.constant is None]
     takes = row.takes_empty and (unit.op != "Softmax" or unit.since >= 13)
     if target.feature_level < 29:
@@ -69,7 +68,7 @@ def _empty(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[Va
 
 def _has_shape(value: Value, why: str) -> Objection:
     dims = ",".join(map(str, value.static_shape or ()))
-    return Objection(RULE, f"'{value.name}' has shape [{dims}]: {why}")
+    return Objection(RUNTIME, f"'{value.name}' has shape [{dims}]: {why}")
 
 
 def _copied(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
@@ -82,7 +81,7 @@ def _copied(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Iterator[Objec
         message = (
             f"'{out.name}' is '{source.name}' of rank {source.rank} under another name: NNAPI copies rank 4 at most"
         )
-        yield Objection(RULE, message, "drop the Identity")
+        yield Objection(RUNTIME, message, "drop the Identity")
 
 
 def _fed_later(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
@@ -94,7 +93,7 @@ def _fed_later(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Iterator[Ob
             message = (
                 f"{role(unit, slot)} comes from outside of the partition, which only the first operand of a Concat may"
             )
-            yield Objection(RULE, message, "keep the nodes that make it in the partition")
+            yield Objection(RUNTIME, message, "keep the nodes that make it in the partition")
 
 
 def _is_known(value: Value) -> bool:
@@ -139,7 +138,7 @@ def _differs(value: Value, stated: tuple[float, int] | None, known: tuple[float,
     message = f"'{value.name}' has {here} here and {elsewhere} elsewhere: NNAPI knows one of each for a tensor"
     if value.constant is not None:
         return Objection(NUMBERS, message, "give each of the nodes a copy of the constant")
-    return Objection(RULE, message, f"quantize all ends of a tensor with the same range, {CHANGED}")
+    return Objection(RUNTIME, message, f"quantize all ends of a tensor with the same range, {CHANGED}")
 
 
 def _made_with(value: Value) -> tuple[float, int] | None:

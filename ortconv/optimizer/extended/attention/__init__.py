@@ -8,9 +8,10 @@ from ortconv.optimizer.passes import Pass
 _ROTARY = (MICROSOFT, "RotaryEmbedding")
 
 PASSES = (
-    Pass("RotaryEmbeddingFusion", "extended.attention.rotary:fuse", "Neg"),
+    Pass("HeadColumnsFusion", "extended.attention.head_columns:fuse", "Reshape"),
+    Pass("RotaryEmbeddingFusion", "extended.attention.rotary:fuse", "Neg", "Sub"),
     Pass("PartialRotaryFusion", "extended.attention.partial_rotary:RULES", _ROTARY),
-    Pass("RotaryRowsFusion", "extended.attention.grouped:rotate_rows", _ROTARY),
+    Pass("RotaryRowsFusion", "extended.attention.grouped:ROTARY_ROWS", _ROTARY),
     Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand"),
     Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),
     Pass("StackedBiasFusion", "extended.attention.stacked_bias:fuse", "Softmax"),

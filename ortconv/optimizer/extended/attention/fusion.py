@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value
@@ -334,7 +335,11 @@ def _heads(multiply: Node, product: Node) -> tuple[Heads, Heads, Heads] | None:
         return None
     query, key = split_heads(multiply.inputs[0]), split_heads(multiply.inputs[1], transposed=True)
     value = split_heads(product.inputs[1])
-    if query is None or key is None or value is None or value.scale != 1 or not _agree(query, key, value):
+    if query is None or key is None or value is None:
+        return None
+    if multiply.out.rank == 4 and query.count > 1 == key.count == value.count:  # the products broadcast
+        key, value = (replace(side, copies=query.count) for side in (key, value))
+    if value.scale != 1 or not _agree(query, key, value):
         return None
     apart = key.is_whole or value.is_whole
     return None if apart and (None in (key.whole, value.whole) or key.size != value.size) else (query, key, value)

@@ -6,13 +6,15 @@ from math import prod
 
 import numpy as np
 
-from ortconv.ir.graph import Value
+from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import ints
+from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
+from ortconv.ir.types import TensorType
 from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT, SWAP_HEADS
-from ortconv.optimizer.extended.attention.partial_rotary import is_plain, rotate, rotated
+from ortconv.optimizer.extended.attention.partial_rotary import is_plain, rotate, rotated, rotates_each
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import transpose_perm
 
@@ -35,6 +37,41 @@ def rotate_rows(m: Match) -> Replacement:
         return None
     rows = New("Reshape", [rotate(m, m.x, m.x.type), m.heads], like=split, types=[split.out.type])
     return New("Transpose", [rows], like=transpose)
+
+
+@rule("RotaryRowsFusion", rotated(P("Transpose", "x", name="transpose")))
+def rotate_heads(m: Match) -> Replacement:
+    """RotaryEmbedding(Transpose(x))  ->  Transpose(Reshape(RotaryEmbedding(Reshape(x)))), if x has rows of heads"""
+    width = m.cos.dim(1)
+    if m.x.rank != 4 or m.x.dtype is None or transpose_perm(m.node("transpose")) != SPLIT or not is_plain(m.root):
+        return None
+    batch, length, count, size = m.x.shape or ()
+    if not isinstance(count, int) or not isinstance(width, int) or size != 2 * width:
+        return None
+    type = TensorType(m.x.dtype, (batch, length, count * size))
+    rows = New("Reshape", [m.x, np.array([0, 0, count * size], np.int64)], types=[type])
+    heads = New("Reshape", [rotate(m, rows, type), np.array([0, 0, count, size], np.int64)], types=[m.x.type])
+    return New("Transpose", [heads], like=m.node("transpose"))
+
+
+NORMS = ("LayerNormalization", "SimplifiedLayerNormalization")
+
+
+@rule("RotaryRowsFusion", rotated(P(NORMS, P("Transpose", "x", name="transpose"), ..., name="norm")))
+def norm_before_transpose(m: Match) -> Replacement:
+    """RotaryEmbedding(Norm(Transpose(x)))  ->  RotaryEmbedding(Transpose(Norm(x))), for norms of each row of each head"""
+    norm, transpose = m.node("norm"), m.node("transpose")
+    if m.x.rank != 4 or transpose_perm(transpose) != SPLIT or not _is_of_rows(norm):
+        return None
+    before = New(norm.op, [m.x, *norm.inputs[1:]], norm.attrs, like=norm, types=[m.x.type])
+    heads = New("Transpose", [before], like=transpose, types=[transpose.out.type])
+    return rotate(m, heads, m.root.out.type)
+
+
+def _is_of_rows(norm: Node) -> bool:
+    """True for a norm of (..., rows, size) over the last axis, with scale and bias of this axis, and one result."""
+    scales = norm.present_inputs[1:]
+    return len(norm.outputs) == 1 and attribute(norm, "axis") in (-1, 3) and all(v.rank == 1 for v in scales)
 
 
 def _swapped(x: PatternInput) -> P:
@@ -91,10 +128,29 @@ def swap_bias(m: Match) -> Replacement:
 @rule("HeadOrderFusion", _swapped(rotated("x")))
 def swap_before_rotation(m: Match) -> Replacement:
     "Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(RotaryEmbedding(x))))  ->  Reshape(RotaryEmbedding(Reshape(Transpose(Reshape(x)))))"
-    width, plain = m.cos.dim(1), is_plain(m.node("rotation"))
-    if _order(m, m.x) is None or not plain or not isinstance(width, int) or _parts(m)[2] != 2 * width:
+    if _order(m, m.x) is None or not rotates_each(m, *_parts(m)):
         return None
     return _reshaped(m, rotate(m, _swap(m), m.x.type))
+
+
+_NORM = P(
+    ("LayerNormalization", "SimplifiedLayerNormalization"),
+    P("Reshape", "x", C("cut"), name="by_head"),
+    ...,
+    name="norm",
+)
+
+
+@rule("HeadOrderFusion", _swapped(_NORM))
+def swap_before_norm(m: Match) -> Replacement:
+    "Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(Norm(Reshape(x)))))  ->  Reshape(Norm(Reshape(Transpose(Reshape(x)))))"
+    by_head, norm, parts = m.node("by_head"), m.node("norm"), _parts(m)
+    if _order(m, m.x) is None or ints(m.cut) != (0, 0, parts[0] * parts[1], parts[2]) or by_head.attr("allowzero", 0):
+        return None
+    if not _is_of_rows(norm):
+        return None
+    rows = New("Reshape", [_swap(m), m.cut], like=by_head, types=[by_head.out.type])
+    return _reshaped(m, New(norm.op, [rows, *norm.inputs[1:]], norm.attrs, like=norm, types=[norm.out.type]))
 
 
 @rule("HeadOrderFusion", P("MatMul", _swapped("x"), C("w")))
@@ -119,4 +175,6 @@ def _swap(m: Match) -> New:
     return New("Reshape", [transposed, shape], types=[m.x.type])
 
 
-HEAD_ORDER = swap_columns + swap_bias + swap_before_rotation + swap_rows
+HEAD_ORDER = swap_columns + swap_bias + swap_before_rotation + swap_before_norm + swap_rows
+
+ROTARY_ROWS = rotate_rows + rotate_heads + norm_before_transpose

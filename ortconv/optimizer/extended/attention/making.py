@@ -161,9 +161,14 @@ def _packed_rows(side: Heads, before: Node) -> Value:
 def _merged(side: Heads, before: Node) -> Value:
     """Heads in the form of rows."""
     batch, count, rows, size = side.source.shape or (None,) * 4
-    hidden, type = side.count * side.size, TensorType(DType.FLOAT, (batch, rows, count, size))
-    transposed = insert("Transpose", [side.source], type, before, {"perm": Ints(MERGE)})
-    return reshaped(transposed, (0, 0, hidden), before, TensorType(DType.FLOAT, (batch, rows, hidden)))
+    hidden = side.count * side.size
+    merged = TensorType(DType.FLOAT, (batch, rows, hidden))
+    if count == 1:
+        return reshaped(side.source, (0, -1, hidden), before, merged)
+    transposed = insert(
+        "Transpose", [side.source], TensorType(DType.FLOAT, (batch, rows, count, size)), before, {"perm": Ints(MERGE)}
+    )
+    return reshaped(transposed, (0, 0, hidden), before, merged)
 
 
 def by_groups(f: Found, masks: Masks) -> Found:
@@ -194,6 +199,8 @@ def result_of(f: Found, fused: Node, seen: Value | None) -> Value:
 
 def _swapped(rows: Value, parts: tuple[int, int, int], before: Node) -> Value:
     """Rows that each contain a matrix of heads, with these matrices transposed."""
+    if 1 in parts[:2]:
+        return rows
     dims, (first, second, size) = (rows.dim(0), rows.dim(1)), parts
     split = reshaped(rows, (0, 0, *parts), before, TensorType(DType.FLOAT, (*dims, *parts)))
     type = TensorType(DType.FLOAT, (*dims, second, first, size))

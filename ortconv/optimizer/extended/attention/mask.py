@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
-from ortconv.ir.operands import ints, producer_of, source_of
+from ortconv.ir.operands import producer_of, source_of
 from ortconv.ir.slices import AxisSlice, axis_slices
 from ortconv.ir.symbols import broadcast_dims, stretches_to, terms, times
 from ortconv.ir.tensor import Array, Tensor
@@ -16,6 +16,7 @@ from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS
 from ortconv.optimizer.extended.attention.biased import Biased, condition_of, masked_keys
 from ortconv.optimizer.extended.attention.heads import Heads, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
+from ortconv.optimizer.extended.parts import gathered, sliced_part
 from ortconv.optimizer.insertion import insert, integers, with_list
 from ortconv.optimizer.shapes import Element, dim_of, elements
 
@@ -281,7 +282,8 @@ class Masks:
                 self.graph.remove_dead(value.producer)
 
     def measure(self, side: Heads, before: Node) -> None:
-        """Give Gather(Shape(join), rows), also of heads that were repeated, the sum of the numbers of earlier and later rows.
+        """Give the number of rows that is selected from Shape(join), also of heads that were repeated, the sum of the numbers of
+        earlier and later rows.
 
         A mask that is cut to the number of keys would need them joined, while the attention that joins them needs the mask.
         """
@@ -297,14 +299,20 @@ class Masks:
         return [n for n in value.consumers if n.is_op(op) and n.graph is self.graph]
 
     def _row_counts(self, value: Value) -> list[Node]:
-        """The nodes Gather(Shape(value), rows)."""
+        """The nodes Gather(Shape(value), rows) and Slice(Shape(value)) of the rows."""
         shapes = [n for n in self._readers(value, "Shape") if not n.attrs]
-        gathers = (n for shape in shapes for n in self._readers(shape.out, "Gather"))
-        return [n for n in gathers if n.attr("axis", 0) == 0 and ints(n.inputs[1]) in ((ROWS,), (ROWS - 4,))]
+        picks = [n for shape in shapes for op in ("Gather", "Slice") for n in self._readers(shape.out, op)]
+        return [n for n in picks if _picked(n.out) == (ROWS, ROWS + 1)]
+
+
+def _picked(sizes: Value) -> tuple[int, int] | None:
+    """The range of sizes that a Gather of one or a Slice selects; None for any other value."""
+    part = sliced_part(sizes) or gathered(sizes, keeps=True) or gathered(sizes, keeps=False)
+    return part and (part.start, part.end)
 
 
 def _put(pick: Node, size: Value) -> None:
-    """Replace the Gather by a tensor of one element: a scalar if the Gather returns one."""
+    """Replace a node that selects a size by a tensor of one element: a scalar if the node returns one."""
     scalar = TensorType(DType.INT64, ())
     pick.parent.replace(pick.out, insert("Squeeze", [size], scalar, pick) if pick.out.rank == 0 else size)
     pick.parent.remove_dead(pick)

@@ -22,6 +22,15 @@ def is_plain(rotation: Node) -> bool:
     return not any(rotation.attr(name, 0) for name in ("num_heads", "rotary_embedding_dim", "is_packed_batching"))
 
 
+def rotates_each(m: Match, rows: int, columns: int, size: int) -> bool:
+    """True if the matched rotation treats all heads of a matrix of heads in the same way."""
+    width, rotation = m.cos.dim(1), m.node("rotation")
+    heads = rotation.attr("num_heads", 0)
+    if rotation.attr("is_packed_batching", 0) or not isinstance(width, int):
+        return False
+    return heads == rows * columns if heads else is_plain(rotation) and size == 2 * width
+
+
 def rotated(x: PatternInput) -> P:
     """Pattern of a RotaryEmbedding of x."""
     return P("RotaryEmbedding", x, "positions", "cos", "sin", domain=MICROSOFT, name="rotation")

@@ -12,6 +12,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import array_of, is_plain_gemm
 from ortconv.optimizer.extended.attention.heads import Heads
+from ortconv.optimizer.extended.parts import part_of
 from ortconv.optimizer.pattern import C, P, matches
 from ortconv.optimizer.shapes import target
 
@@ -94,6 +95,11 @@ def projected_from(value: Value | None) -> Value | None:
         x, other = node.input(0), node.input(1)
         if node.op in _PRODUCTS:
             return x if constant_of(other) is not None else None
+        if (part := part_of(value)) is not None:
+            if part.axis != (part.x.rank or 0) - 1:
+                return None
+            value = part.x
+            continue
         if node.op not in _KEEPS_NAN:
             return None
         value, beside = (other, x) if constant_of(x) is not None else (x, other)
@@ -106,7 +112,7 @@ _PRODUCTS = ("MatMul", "Gemm", "MatMulNBits", "DynamicQuantizeMatMul")
 _OF_TWO = ("Add", "Mul", "Div")
 _KEEPS_NAN = (
     *_OF_TWO,
-    "Reshape", "Transpose", "Split", "RotaryEmbedding", "LayerNormalization", "SimplifiedLayerNormalization",
+    "Reshape", "Unsqueeze", "Transpose", "RotaryEmbedding", "LayerNormalization", "SimplifiedLayerNormalization",
 )  # fmt: skip
 
 

@@ -11,18 +11,18 @@ import numpy as np
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operands import axes_of, only_reader, producer_of
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import DType, Shape, TensorType, ValueType
+from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, array_of, equal_shapes, numbers, same_dim
 from ortconv.optimizer.engine import Context, New, insert_new
-from ortconv.optimizer.extended.parts import AxisRange, part_of
+from ortconv.optimizer.extended.attention.factors import Factors, Lookup, as_copies, copied_from, looked_up
+from ortconv.optimizer.extended.parts import AxisIndices, AxisRange, part_of, sliced_indices
 from ortconv.optimizer.insertion import insert, integers, reshaped
-from ortconv.optimizer.pattern import Match, P, matches
-from ortconv.optimizer.permutation import transpose_perm
+from ortconv.optimizer.pattern import Match, P, PatternInput, matches
 
 
 class Rotation(NamedTuple):
-    """x * factors + (-second half of x, first half of x) * other factors."""
+    """Pairs of elements of x, multiplied by matrices of cosines and sines."""
 
     root: Node
     x: Value
@@ -30,15 +30,15 @@ class Rotation(NamedTuple):
     sin: Value
     heads: int
     """The axis of the heads in x: 1, or 2 if rows come first."""
+    interleaved: bool
+    """True if a pair is side by side; else its second element is in the second half of the columns."""
+    columns: Array
+    """For each column of cos and sin, the pair that it belongs to."""
     nodes: tuple[Node, ...]
 
-
-class Table(NamedTuple):
-    """The node that computes the factors for all heads. `axes` are those of batch, rows and columns in its result."""
-
-    node: Node
-    axes: tuple[int, int, int]
-    heads: int
+    @property
+    def rows(self) -> int:
+        return 3 - self.heads
 
 
 @dataclass
@@ -50,77 +50,85 @@ class Tables:
 
     def of(self, r: Rotation) -> tuple[Value, Value, Value] | None:
         """Positions, cosines and sines; the latter have one column per pair of elements. None if they have an unknown form."""
-        cos, sin = _table(r.cos), _table(r.sin)
-        if cos is None or sin is None or cos[1:] != sin[1:] or cos.heads != r.heads:
+        if any(f is None or f.dim(r.heads) != 1 for f in map(as_copies, (r.cos, r.sin))):
             return None
-        looked_up = cos.node.op == "Gather" and cos.axes == (0, 1, 2)
-        return self._looked_up(r, cos.node, sin.node) if looked_up else self._computed(r, cos, sin)
+        return self._looked_up(r) or self._computed(r)
 
-    def _looked_up(self, r: Rotation, cos: Node, sin: Node) -> tuple[Value, Value, Value] | None:
-        """Rows that a Gather selects from constant tables with two equal halves of columns."""
-        positions = cos.present_inputs[1]
-        if sin.op != "Gather" or sin.inputs[1] is not positions or any(n.attr("axis", 0) for n in (cos, sin)):
+    def _looked_up(self, r: Rotation) -> tuple[Value, Value, Value] | None:
+        """Rows that a Gather selects from constant tables of one length, which is not known to be less than the number of rows."""
+        cos, sin = (looked_up(factors, r.columns, 0, r.rows) for factors in (r.cos, r.sin))
+        if cos is None or sin is None or cos.positions is not sin.positions:
             return None
-        if (positions.dtype, positions.rank) != (DType.INT64, 2) or not _fits(positions.shape, r):
+        if cos.positions.dtype is not DType.INT64 or not _fits(cos.positions.shape, r):
             return None
-        tables = cos.present_inputs[0], sin.present_inputs[0]
-        if tables[0].shape != tables[1].shape or not all(_is_table_for(table, r) for table in tables):
+        rows, length = r.x.dim(r.rows), cos.table.dim(0)
+        if length != sin.table.dim(0) or (isinstance(rows, int) and isinstance(length, int) and rows > length):
             return None
-        return positions, self._first_half(tables[0]), self._first_half(tables[1])
+        return cos.positions, self._columns(cos), self._columns(sin)
 
-    def _first_half(self, table: Value) -> Value:
-        """The first half of a constant's columns."""
-        if table not in self.made:
-            half, _ = np.split(array_of(table), 2, axis=1)
-            self.made[table] = self.graph.constant(Tensor.of(np.ascontiguousarray(half)), f"{table.name}_half")
-        return self.made[table]
+    def _columns(self, lookup: Lookup) -> Value:
+        """Some columns of a constant table."""
+        table, key = lookup.table, (lookup.table, lookup.columns.tobytes())
+        if key not in self.made:
+            part = np.ascontiguousarray(array_of(table)[:, lookup.columns])
+            self.made[key] = self.graph.constant(Tensor.of(part), f"{table.name}_half")
+        return self.made[key]
 
-    def _computed(self, r: Rotation, cos: Table, sin: Table) -> tuple[Value, Value, Value] | None:
-        """Cos and Sin of angles that occur twice in a row. If batches share the angles, the first position suffices."""
-        angles, width = _angles(cos, "Cos"), r.x.dim(-1)
-        if angles is None or angles is not _angles(sin, "Sin"):
+    def _computed(self, r: Rotation) -> tuple[Value, Value, Value] | None:
+        """Cosines and sines that the graph computes. If batches share them, the first position suffices."""
+        cos, sin = copied_from(r.cos, r.columns), copied_from(r.sin, r.columns)
+        if cos is None or sin is None or not equal_shapes(_outer(cos, r), _outer(sin, r)):
             return None
-        batch, rows, columns = (angles.dim(axis) for axis in cos.axes)
+        batch, rows = _outer(cos, r)
         shared = batch == 1
-        if not isinstance(width, int) or columns != width // 2 or not _fits((r.x.dim(0) if shared else batch, rows), r):
+        if not _fits((r.x.dim(0) if shared else batch, rows), r):
             return None
-        positions = integers(self.graph, (0,), angles) if shared else self._positions(angles, cos)
-        return positions, self._halved(cos, angles, width // 2), self._halved(sin, angles, width // 2)
+        positions = integers(self.graph, (0,), cos.value) if shared else self._positions(cos, r)
+        return None if positions is None else (positions, self._table(cos, r), self._table(sin, r))
 
-    def _halved(self, table: Table, angles: Value, width: int) -> Value:
-        node = table.node
-        if (node, table.axes) not in self.made:
-            function = insert(node.op, [angles], angles.type, node)
-            if table.axes != (0, 1, 2):
-                type = TensorType(DType.FLOAT, tuple(angles.dim(axis) for axis in table.axes))
-                function = insert("Transpose", [function], type, node, {"perm": Ints(table.axes)})
-            shape = integers(self.graph, (-1, width), angles)
-            result = insert("Reshape", [function, shape], TensorType(DType.FLOAT, (None, width)), node)
-            self.made[node, table.axes] = result
-        return self.made[node, table.axes]
+    def _table(self, factors: Factors, r: Rotation) -> Value:
+        """The factors as a matrix with one row for each batch and row."""
+        x, order = factors.value, _order(factors, r)
+        key = (x, factors.functions, order)
+        if key not in self.made:
+            width = int(r.columns[-1]) + 1
+            for node in reversed(factors.functions):
+                x = insert(node.op, [x if v.rank else v for v in node.present_inputs], x.type, node)
+            before = factors.functions[0] if factors.functions else r.root
+            if order != tuple(sorted(order)):
+                type = TensorType(DType.FLOAT, tuple(x.dim(axis) for axis in order))
+                x = insert("Transpose", [x], type, before, {"perm": Ints(order)})
+            self.made[key] = reshaped(x, (-1, width), before, TensorType(DType.FLOAT, (None, width)))
+        return self.made[key]
 
-    def _positions(self, angles: Value, table: Table) -> Value:
-        """Positions 0, 1, ... in the shape (batch, rows) of the angles."""
-        batch_and_rows, before = table.axes[:2], table.node
-        if (angles, batch_and_rows) not in self.made:
-            shape = insert("Shape", [angles], TensorType(DType.INT64, (3,)), before)
-            picked = integers(self.graph, batch_and_rows, angles)
-            rows = insert("Gather", [shape, picked], TensorType(DType.INT64, (2,)), before, {"axis": 0})
-            count = insert("ReduceProd", [rows], TensorType(DType.INT64, ()), before, {"keepdims": 0})
-            zero, one = (self.graph.constant(Tensor.of(np.array(n, np.int64)), f"{angles.name}_const") for n in (0, 1))
+    def _positions(self, factors: Factors, r: Rotation) -> Value | None:
+        """Positions 0, 1, ... in the shape (batch, rows) of the factors; None if it is no part of a computed shape."""
+        x, batch, rows = factors.value, factors.axes[0], factors.axes[r.rows]
+        before = factors.functions[0] if factors.functions else r.root
+        if batch is None or rows is None:
+            return None
+        if (x, batch, rows) not in self.made:
+            graph = before.parent
+            shape = insert("Shape", [x], TensorType(DType.INT64, (x.rank,)), before)
+            picked = integers(graph, (batch, rows), x)
+            lengths = insert("Gather", [shape, picked], TensorType(DType.INT64, (2,)), before, {"axis": 0})
+            count = insert("ReduceProd", [lengths], TensorType(DType.INT64, ()), before, {"keepdims": 0})
+            zero, one = (graph.constant(Tensor.of(np.array(n, np.int64)), f"{x.name}_const") for n in (0, 1))
             numbers = insert("Range", [zero, count, one], TensorType(DType.INT64, (None,)), before)
-            type = TensorType(DType.INT64, tuple(angles.dim(axis) for axis in batch_and_rows))
-            self.made[angles, batch_and_rows] = insert("Reshape", [numbers, rows], type, before)
-        return self.made[angles, batch_and_rows]
+            type = TensorType(DType.INT64, _outer(factors, r))
+            self.made[x, batch, rows] = insert("Reshape", [numbers, lengths], type, before)
+        return self.made[x, batch, rows]
 
 
 def fuse(graph: Graph, context: Context) -> int:
-    """x * cos + Concat(-x[..., half:], x[..., :half]) * sin  ->  RotaryEmbedding(x, positions, cos, sin)
+    """x * cos + Concat(-x[..., half:], x[..., :half]) * sin  ->  RotaryEmbedding(x, positions, cos, sin);
+    x * cos + Reshape(Concat(-x[..., 1::2], x[..., 0::2])) * sin  ->  RotaryEmbedding<interleaved=1>(x, positions, cos, sin);
+    Concat(first * cos - second * sin, second * cos + first * sin), for halves of x  ->  RotaryEmbedding(x, positions, cos, sin)
 
     Counterpart: none: its GroupQueryAttentionFusion supports other providers only
     """
     tables = Tables(graph)
-    return sum(_fuse(node, tables, context) for node in graph if node.is_op("Add"))
+    return sum(_fuse(node, tables, context) for node in graph if node.op in _PATTERNS and node.domain == "")
 
 
 def _fuse(root: Node, tables: Tables, context: Context) -> bool:
@@ -144,7 +152,7 @@ def _rotated(r: Rotation, inputs: tuple[Value, Value, Value]) -> Value:
     """The rotated heads. If heads are not the second axis, rows are rotated, and then split into heads."""
 
     def rotation(x: Value, type: ValueType | None) -> Value:
-        attrs = {"interleaved": 0}
+        attrs = {"interleaved": int(r.interleaved)}
         return insert_new(New("RotaryEmbedding", [x, *inputs], attrs, domain=MICROSOFT, types=[type]), r.root).out
 
     if r.heads == 1:
@@ -163,100 +171,89 @@ def _rows(heads: Value, type: TensorType) -> Value | None:
     return rows if rows is not None and equal_shapes(rows.shape, type.shape) else None
 
 
-_HALVES = P("Concat", P("Neg", "second"), "first", name="join")
-_ROTATED = P(
-    "Add", P("Mul", "x", "cos", commutative=True), P("Mul", _HALVES, "sin", commutative=True), commutative=True
-)  # fmt: skip
+_IN_TURN = P("Reshape", P("Concat", P("Unsqueeze", P("Neg", "second"), ..., name="unsqueeze"), P("Unsqueeze", "first", ...,
+    name="unsqueeze first"), name="join"), ..., name="merge")  # fmt: skip
+_BY_HALVES = P("Concat", P("Neg", "second"), "first", name="join")
+
+
+def _times(x: PatternInput, factor: str) -> P:
+    return P("Mul", x, factor, commutative=True)
+
+
+_PATTERNS = {
+    "Add": [P("Add", _times("x", "cos"), _times(turned, "sin"), commutative=True) for turned in (_BY_HALVES, _IN_TURN)],
+    "Concat": [
+        P(
+            "Concat",
+            P("Sub", _times("first", "cos"), _times("second", "sin")),
+            P("Add", _times("second", "cos"), _times("first", "sin"), commutative=True),
+        )
+    ],
+}
+"""The forms of a rotation, by the operator of their last node."""
 
 
 def _find(root: Node) -> Rotation | None:
-    return next((found for m in matches(_ROTATED, root) if (found := _rotation(m)) is not None), None)
+    found = (_rotation(m) for pattern in _PATTERNS[root.op] for m in matches(pattern, root))
+    return next(filter(None, found), None)
 
 
 def _rotation(m: Match) -> Rotation | None:
     """The rotation of float32 heads in a match. If rows come before heads, number and size of the heads must be known."""
-    x, nodes, join = m.x, tuple(node for node, _ in m.nodes), m.node("join")
-    second, first = part_of(m.second), part_of(m.first)
-    if first is None or x.rank != 4 or x.dtype is not DType.FLOAT or join.attr("axis", 0) not in (-1, 3):
+    interleaved = "merge" in m.bound
+    x = _whole(m.first, m.second, interleaved)
+    nodes = tuple(node for node, _ in m.nodes)
+    if x is None or x.dtype is not DType.FLOAT or None in (only_reader(node.out) for node in nodes):
         return None
-    halves = AxisRange(x, 3, 0, first.end), AxisRange(x, 3, first.end, 2 * first.end)
-    if (first, second) != halves or x.dim(3) != 2 * first.end or None in (only_reader(node.out) for node in nodes):
+    if not (_merges(m, x) if interleaved else (m.optional_node("join") or m.root).attr("axis", 0) in (-1, 3)):
         return None
-    heads = 1 if m.cos.dim(1) == 1 else 2
+    pairs = np.arange(numbers(x.dim(3))[0] // 2)
+    if m.optional("x") not in (None, x):
+        return None
+    columns = pairs if m.root.op == "Concat" else np.repeat(pairs, 2) if interleaved else np.tile(pairs, 2)
+    cos = as_copies(m.cos)
+    heads = 1 if cos is None or (cos.dim(1) == 1 and same_dim(cos.dim(2), x.dim(2))) else 2
     known = heads == 1 or numbers(x.dim(2), x.dim(3))
-    return Rotation(m.root, x, m.cos, m.sin, heads, nodes) if known else None
+    return Rotation(m.root, x, m.cos, m.sin, heads, interleaved, columns, nodes) if known else None
 
 
-def _table(value: Value) -> Table | None:
-    """The node that computes the factors in a value of rank 4, the same for all heads; None if there is none."""
-    node, axes = _origin(value) if value.rank == 4 else (None, ())
-    if node is None or node.out.rank != 3:
+def _whole(first: Value, second: Value, interleaved: bool) -> Value | None:
+    """The value of rank 4 of which these are the first and second elements of all pairs; None if there is none."""
+    a, b = (sliced_indices(v) or _indices(part_of(v)) for v in (first, second))
+    width = None if a is None else a.x.dim(3)
+    if a is None or a.x.rank != 4 or not isinstance(width, int) or width < 2 or width % 2:
         return None
-    batch, rows, columns = (a for a in axes if a is not None)
-    return Table(node, (batch, rows, columns), axes.index(None))
+    half = width // 2
+    wanted = (range(0, width, 2), range(1, width, 2)) if interleaved else (range(half), range(half, width))
+    return a.x if (a, b) == tuple(AxisIndices(a.x, 3, indices) for indices in wanted) else None
 
 
-def _origin(value: Value) -> tuple[Node | None, tuple[int | None, ...]]:
-    """The node whose result other nodes only move to this value of rank 4, and the axis of the result for each axis of
-    the value; None for an axis that is new. No node if one of the moves is unknown.
-    """
-    axes: tuple[int | None, ...] = (0, 1, 2, 3)
-    while (move := producer_of(value, "Unsqueeze", "Reshape", "Transpose")) is not None:
-        value = move.present_inputs[0]
-        sources = _sources(move, value)
-        if sources is None:
-            return None, ()
-        axes = tuple(None if a is None else sources[a] for a in axes)
-    node = value.producer
-    return (node, axes) if node is not None and node.domain == "" else (None, ())
+def _indices(part: AxisRange | None) -> AxisIndices | None:
+    return part and AxisIndices(part.x, part.axis, range(part.start, part.end))
 
 
-def _sources(node: Node, inner: Value) -> tuple[int | None, ...] | None:
-    """For each output axis of a node, the input axis that it comes from, or None for a new one of length 1. None if unknown."""
-    if inner.rank is None:
-        return None
-    if node.op == "Transpose":
-        return transpose_perm(node)
-    inserted = _inserted(node, inner)
-    if inserted is None:
-        return None
-    rest = iter(range(inner.rank))
-    return tuple(None if i in inserted else next(rest) for i in range(inner.rank + len(inserted)))
-
-
-def _inserted(node: Node, inner: Value) -> tuple[int, ...] | None:
-    """The axes of length 1 that an Unsqueeze or Reshape inserts; None for any other node."""
-    dims, rank = node.out.shape, node.out.rank or 0
-    if node.op == "Unsqueeze":
-        axes = axes_of(node)
-        return None if not axes else tuple(a % rank for a in axes)
-    for axis in range(rank):
-        if dims is not None and dims[axis] == 1 and equal_shapes(inner.shape, dims[:axis] + dims[axis + 1 :]):
-            return (axis,)
-    return None
-
-
-def _is_table_for(table: Value, r: Rotation) -> bool:
-    """True for a constant matrix with two equal halves of columns, as wide as x and with no fewer rows, as far as known."""
-    const, rows, width = table.constant, r.x.dim(3 - r.heads), r.x.dim(3)
-    if const is None or const.shape[1] != width:
+def _merges(m: Match, x: Value) -> bool:
+    """True if pairs are joined along a new last axis, and merged into the shape of x."""
+    shape = m.node("merge").out.shape
+    if shape is None or len(shape) != 4 or m.node("join").attr("axis", 0) not in (-1, 4):
         return False
-    if isinstance(rows, int) and rows > const.shape[0]:
+    if any(axes_of(m.node(name)) not in ((-1,), (4,)) for name in ("unsqueeze", "unsqueeze first")):
         return False
-    first, second = np.split(const.numpy(), 2, axis=1)
-    return np.array_equal(first, second)
+    return equal_shapes(shape[:3], (x.shape or ())[:3])
 
 
-def _angles(table: Table, function: str) -> Value | None:
-    """The angles that occur twice, side by side along the columns, in the input of Cos or Sin; None if they do not."""
-    join = producer_of(table.node.inputs[0], "Concat") if table.node.op == function else None
-    if join is None or len(join.inputs) != 2 or join.inputs[0] is not join.inputs[1]:
-        return None
-    angles, axis = join.inputs[0], join.attr("axis", 0)
-    doubled = axis in (table.axes[2], table.axes[2] - (join.out.rank or 0))
-    return angles if doubled else None
+def _outer(factors: Factors, r: Rotation) -> tuple[Dim, Dim]:
+    """The numbers of batches and rows."""
+    return factors.dim(0), factors.dim(r.rows)
+
+
+def _order(factors: Factors, r: Rotation) -> tuple[int, ...]:
+    """The axes of the value, with those of batch, rows and columns in this order. All others have length 1."""
+    needed = [axis for axis in (factors.axes[0], factors.axes[r.rows], factors.axes[3]) if axis is not None]
+    every = range(factors.value.rank or 0)
+    return tuple(every) if needed == sorted(needed) else (*(a for a in every if a not in needed), *needed)
 
 
 def _fits(dims: Shape | None, r: Rotation) -> bool:
     """True if the dimensions begin with batch and rows of the rotated tensor."""
-    return dims is not None and same_dim(dims[0], r.x.dim(0)) and same_dim(dims[1], r.x.dim(3 - r.heads))
+    return dims is not None and same_dim(dims[0], r.x.dim(0)) and same_dim(dims[1], r.x.dim(r.rows))

@@ -1,0 +1,33 @@
+"""Rows of a table, looked up element by element."""
+
+from __future__ import annotations
+
+from ortconv.ir.operands import axes_of
+from ortconv.optimizer.conditions import copied_from_one
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.pattern import C, Match, P
+
+_COPIES = ("Tile", "Expand")
+
+
+@rule(
+    "RowLookupFusion",
+    P(
+        "GatherElements",
+        P(_COPIES, C("table"), ..., name="tables", shared=True),
+        P(_COPIES, P("Unsqueeze", "rows", ..., name="column", shared=True), ..., name="indices", shared=True),
+    ),
+)
+def look_up_rows(m: Match) -> Replacement:
+    """GatherElements<axis=1>(copies of a table, copies of a column of indices)  ->  Gather(table, indices)
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    table, tables, indices = m.tensor("table"), m.node("tables").out, m.node("indices").out
+    if table.rank != 3 or m.rows.rank != 2 or m.root.attr("axis", 0) % 3 != 1:
+        return None
+    if axes_of(m.node("column")) not in ((2,), (-1,)) or indices.dim(2) != table.shape[2]:
+        return None
+    if copied_from_one(tables, 0) is None or copied_from_one(indices, 2) is None:
+        return None
+    return New("Gather", [table.numpy()[0], m.rows], {"axis": 0})
