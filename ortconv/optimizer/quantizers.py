@@ -35,8 +35,8 @@ def is_quantizer(node: Node | None, op: str) -> bool:
 
 
 def is_single(value: Value | None) -> bool:
-    """True for an absent parameter, or one with a single element for the whole tensor."""
-    return value is None or value.static_shape in ((), (1,))
+    """True for an absent parameter, or one with a single element for the whole tensor: a scalar, or a constant that becomes one."""
+    return value is None or value.static_shape == () or (value.static_shape == (1,) and value.constant is not None)
 
 
 LIMITS: dict[DType | None, tuple[int, int]] = {

@@ -163,7 +163,8 @@ def _check_indices(sparse: Record, what: str) -> None:
         raise GraphError(f"{what}: {list(indices.dims)} indices do not fit {list(values.dims)} values")
     index = np.frombuffer(indices.raw_data, DType(indices.data_type).numpy)
     bounds = np.array(sparse.dims) if len(indices.dims) == 2 else math.prod(sparse.dims)
-    if index.size and not ((index.reshape(indices.dims) < bounds) & (index.reshape(indices.dims) >= 0)).all():
+    index = index.reshape(indices.dims)
+    if not ((index < bounds) & (index >= 0)).all():
         raise GraphError(f"{what} has an index out of range")
 
 
@@ -181,7 +182,7 @@ def _check_edges(graph: Record, nodes: dict[int, Record], where: str) -> None:
     if len(set(listed)) != len(listed) or not nodes.keys() >= set(listed):
         raise GraphError(f"{where}: a NodeEdge is given twice or for a node that does not exist")
     order: Callable[[Any], Any] = lambda rows: rows[np.lexsort(rows.T)]  # noqa: E731
-    if incoming.shape != outgoing.shape or not np.array_equal(order(incoming), order(outgoing)):
+    if not np.array_equal(order(incoming), order(outgoing)):
         raise GraphError(f"{where}: the input edges and output edges of the nodes contradict each other")
 
 

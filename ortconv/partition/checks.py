@@ -188,9 +188,8 @@ CHANGED = "which changes the numbers"
 """End of advice that changes the model's results."""
 
 
-def attribute_is(name: str, *allowed: Any, since: int = 1, instead: str | None = None) -> Check:
-    """Require one of the `allowed` values for an attribute, whether stated or the default. Operator versions before `since` are not
-    checked.
+def attribute_is(name: str, *allowed: Any, instead: str | None = None) -> Check:
+    """Require one of the `allowed` values for an attribute, whether stated or the default, if the operator's version has it.
 
     `instead` is advice that keeps the results.
     """
@@ -198,10 +197,9 @@ def attribute_is(name: str, *allowed: Any, since: int = 1, instead: str | None =
     advice = f"export with {name} {wanted}, {CHANGED}" if instead is None else instead
 
     def check(unit: NodeUnit, target: Target) -> Objections:
-        if unit.since >= since:
-            value = attribute(unit.target, name)
-            if value is not None and value not in allowed:
-                yield Objection("attribute", f"{name} is {value}: {target.name} accepts {wanted}", advice)
+        value = attribute(unit.target, name)
+        if value is not None and value not in allowed:
+            yield Objection("attribute", f"{name} is {value}: {target.name} accepts {wanted}", advice)
 
     return check
 
@@ -293,8 +291,8 @@ def no_operation(node: Node, target: Target, instead: Mapping[str, str], unnest:
 
 PLAIN_RESIZE = all_of(
     attribute_is("exclude_outside", 0),
-    attribute_is("antialias", 0, since=18),
-    attribute_is("keep_aspect_ratio_policy", "stretch", since=18),
+    attribute_is("antialias", 0),
+    attribute_is("keep_aspect_ratio_policy", "stretch"),
 )
 """Refuses forms of Resize that no provider has."""
 

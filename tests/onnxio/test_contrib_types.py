@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+import numpy as np
 import onnxruntime
 import pytest
 from onnx import parser
@@ -16,6 +17,7 @@ from ortconv.onnxio.infer import infer_node
 from ortconv.onnxio.load import from_proto
 from tests import unoptimized
 from tests.batches import batched
+from tests.model_inputs import drawn
 
 Q = "float[2, 3, 16] q, float[2, 3, 16] k, float[2, 3, 16] v"
 GQA = "int32[2] lens, int32[1] total"
@@ -25,6 +27,9 @@ NODES = [
     ("Attention<num_heads = 2>", "x w b", "float[2, 3, 8] x, float[8, 24] w, float[24] b", 1),
     ("Attention<num_heads = 2>", "x w b _ p", "float[2, 3, 8] x, float[8, 24] w, float[24] b, float[2, 2, 2, 5, 4] p", 2),
     ("Attention<num_heads = 2>", "x w b", "float[2, 3, 8] x, float[8, 24] w, float[24] b", 2),
+    ("Attention<num_heads = 2, qkv_hidden_sizes = [8, 8, 12]>", "x w b", "float[2, 3, 8] x, float[8, 28] w, float[28] b", 1),
+    ("Attention<num_heads = 2, past_present_share_buffer = 1>", "x w b _ p _ l",
+     "float[2, 3, 8] x, float[8, 24] w, float[24] b, float[2, 2, 2, 5, 4] p, int32 l", 2),
     ("AttnLSTM<hidden_size = 4>", "x w r b l h c p a m v n t u", "float[3, 2, 5] x, float[1, 16, 9] w, float[1, 16, 4] r, "
      "float[1, 32] b, "
      "int32[2] l, float[1, 2, 4] h, float[1, 2, 4] c, float[1, 12] p, float[1, 4, 4] a, float[1, 4, 4] m, float[1, 4] v, "
@@ -70,7 +75,8 @@ NODES = [
     ("MultiHeadAttention<num_heads = 2>", "q k v", Q, 3),
     ("MultiHeadAttention<num_heads = 2>", "q k v _ _ _ pk pv", f"{Q}, {PAST}", 3),
     ("MultiHeadAttention<num_heads = 2>", "q k v _ _ _ pk pv l", f"{Q}, {PAST}, int32[1] l", 3),
-    ("MultiHeadAttention<num_heads = 2>", "q k v", "float[2, 3, 16] q, float[2, 2, 5, 8] k, float[2, 2, 5, 8] v", 1),
+    ("MultiHeadAttention<num_heads = 2>", "q k v", "float[2, 3, 16] q, float[2, 2, 5, 8] k, float[2, 2, 5, 8] v", 3),
+    ("MultiHeadAttention<num_heads = 2>", "q k v", "float[2, 3, 16] q, float[2, 5, 16] k, float[2, 5, 24] v", 3),
     ("MultiHeadAttention<num_heads = 2>", "q", "float[2, 3, 2, 3, 8] q", 1),
     ("DecoderMaskedMultiHeadAttention<num_heads = 2>", "q k v _ _ pk pv l",
      f"float[2, 1, 16] q, float[2, 1, 16] k, float[2, 1, 16] v, {PAST}, int32 l", 3),
@@ -145,23 +151,45 @@ def outputs(text: str) -> tuple[list[TensorType], list[TensorType]]:
     return theirs, ours
 
 
-@batched
-@pytest.mark.parametrize(("node", "reads", "inputs", "count"), NODES, ids=[f"{n[0]}-{n[3]}" for n in NODES])
-def test_types_are_those_of_onnxruntime(node: str, reads: str, inputs: str, count: int) -> None:
+def text_of(node: str, reads: str, inputs: str, count: int) -> str:
     results = [f"y{i}" for i in range(count)]
     op, _, attributes = node.partition("<")
     call = f"com.microsoft.{op}{'<' + attributes if attributes else ''}({', '.join(n.replace('_', '') for n in reads.split())})"
-    text = (
+    return (
         f'<ir_version: 10, opset_import: ["" : 17, "com.microsoft" : 1]>\ng ({inputs}) => '
         f"({', '.join(f'float {name}' for name in results)}) {{ {', '.join(results)} = {call} }}"
     )
-    theirs, ours = outputs(text)
+
+
+@batched
+@pytest.mark.parametrize(("node", "reads", "inputs", "count"), NODES, ids=[f"{n[0]}-{n[3]}" for n in NODES])
+def test_types_are_those_of_onnxruntime(node: str, reads: str, inputs: str, count: int) -> None:
+    theirs, ours = outputs(text_of(node, reads, inputs, count))
     for their, our in zip(theirs, ours, strict=True):
         assert our.dtype is their.dtype
         if their.shape is not None:
             assert our.shape is not None
             assert all(None in (a, b) or a == b for a, b in zip(our.shape, their.shape, strict=True)), (our, their)
-            assert our.shape.count(None) <= their.shape.count(None) + (op in LESS_KNOWN), (our, their)
+            unknown = their.shape.count(None) + (node.partition("<")[0] in LESS_KNOWN)
+            assert our.shape.count(None) <= unknown, (our, their)
+
+
+@batched
+@pytest.mark.parametrize(("node", "reads", "inputs", "count"), NODES, ids=[f"{n[0]}-{n[3]}" for n in NODES])
+def test_results_have_these_types(node: str, reads: str, inputs: str, count: int) -> None:
+    proto = parser.parse_model(text_of(node, reads, inputs, count))
+    for output in proto.graph.output:
+        output.ClearField("type")
+    feeds = drawn(proto, lambda rng, shape, dtype: np.ones(shape, dtype), 0)
+    try:
+        results = unoptimized.session(proto).run(None, feeds)
+    except Exception:
+        return  # these numbers do not suit the node
+    for value, result in zip(from_proto(proto).graph.outputs, results, strict=True):
+        assert isinstance(value.type, TensorType)
+        dims = value.shape or (None,) * result.ndim
+        assert all(not isinstance(d, int) or d == size for d, size in zip(dims, result.shape, strict=True)), value
+        assert value.type.dtype.numpy == result.dtype
 
 
 def own_operators() -> list[tuple[str, str, int]]:

@@ -132,10 +132,19 @@ RULES: dict[str, Hazards] = {
         " { p = Mul(x, x) q = Mul(p, x) r = Mul(q, c) u = Add(x, r) v = Mul(u, s) t = Tanh(v) f = Add(t, one)"
         " i = Mul(x, f) y = Mul(i, h) }",
         "h one c s", "q u v t f i", (("c", NAN), ("s", INF)), ("double",),
+        (("v = Mul(u, s)", "j = Add(x, one) k = Mul(u, s) v = Div(k, j)"),
+         ("u = Add(x, r)", "j = Mul(q, q) k = Add(j, r) u = Add(x, k)"), ("float one = {1}", "float[1,1,1] one = {1}")),
     ),
     "QuickGeluFusion": Hazards(
         "g (float[N,4] x) => (float y) <float k = {1.702}> { i = Mul(x, k) s = Sigmoid(i) y = Mul(x, s) }",
         "k", "i s", (("k", NAN), ("k", INF)), ("double",),
+    ),
+    "BiasGeluFusion": Hazards(
+        f"g (float[N,4] x, float[4] b) => (float y) <{GELU}>"
+        " { h = Add(x, b) d = Div(h, r) e = Erf(d) f = Add(e, one) i = Mul(h, f) y = Mul(i, half) }",
+        "", "h i", (), ("double",),
+        (("x, float[4] b", "x, float[1] b"), ("N,4] x, float[4]", "N,M] x, float[M]"),
+         ("N,4] x, float[4]", "N,4,4] x, float[4,4]"), ("N,4] x, float[4]", "N,1] x, float[4]")),
     ),
     "LayerNormFusion": Hazards(
         "g (float[N,4] x) => (float y) <float two = {2}, float e = {0.01}, float[4] s = {1, 2, 3, 4}>"
@@ -166,7 +175,17 @@ RULES: dict[str, Hazards] = {
     ),
     "ConvAddActivationFusion": Hazards(
         f"g (float[N,2,4,4] x, float[N,3,4,4] z) => (float y) <{WEIGHTS}> {{ i = Conv(x, w) y = Add(i, z) }}",
-        "", "i", (), ("double",), (("float[N,3,4,4] z", "float[N,3,1,1] z"), ("float[N,3,4,4] z", "float[N,3,4,M] z")),
+        "", "i", (), ("double",),
+        (("float[N,3,4,4] z", "float[N,3,1,1] z"), ("float[N,3,4,4] z", "float[N,3,4,M] z")),
+    ),
+    "PReluFusion": Hazards(
+        "g (float[N,3,4,4] x) => (float y) <float[3,1,1] s = {0.5, 0.25, -1}> { y = PRelu(x, s) }",
+        "s", "", (("s", NAN), ("s", -INF), ("s", 2), ("s", 0)),
+    ),
+    "LinearResizeOfBytes": Hazards(
+        'g (uint8[1,3,4,4] x) => (uint8 y) <float[4] s = {1, 1, 2, 2}> { y = Resize<mode = "linear">(x, , s) }',
+        "s", texts=(('"linear"', '"nearest"'), ('"linear"', '"linear", antialias = 1'), ("1, 1, 2, 2", "1, 2, 2, 2"),
+                    ("uint8[1,3,4,4] x) => (uint8", "float[1,3,4,4] x) => (float")), opset=18,
     ),
     "GemmActivationFusion": Hazards(
         "g (float[64,2] x) => (float y) <float[2,3] w = {1, 2, 3, 4, 5, 6}, float[3] k = {1, 2, 3}>"

@@ -117,3 +117,19 @@ def test_unloadable_file(tmp_path: Path) -> None:
     with pytest.raises(FormatError) as raised:
         check(tmp_path / "x.ort")
     assert raised.value.file == str(tmp_path / "x.ort")
+
+
+EDITS = [  # what to replace in the file of a convolution, and the finding
+    (b"Relu\0", b"Rela\0", "Rela 'r': no operator of this name exists in version 13 of the operator set"),
+    (b":Relu:13\0", b":Rela:13\0", "the kernel type strings of ':Relu:13' are missing"),
+    (b"\x01\0\0\x005\0", b"\x01\0\0\x004\0", "format version 4 is refused by minimal builds since 1.13"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), EDITS)
+def test_edited_names(old: bytes, new: bytes, message: str, tmp_path: Path) -> None:
+    save(from_proto(MODELS["conv"]), tmp_path / "x.ort")
+    data = (tmp_path / "x.ort").read_bytes()
+    assert data.count(old)
+    (tmp_path / "x.ort").write_bytes(data.replace(old, new))
+    assert message in map(str, check(tmp_path / "x.ort").findings)

@@ -7,6 +7,7 @@ import struct
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ort_models import models
@@ -14,11 +15,13 @@ from ort_models import models
 from ortconv.errors import FormatError, GraphError, ModelError, UnsupportedError
 from ortconv.ir.verify import verify as verify_graph
 from ortconv.onnxio.load import from_proto
+from ortconv.ortformat import verify
 from ortconv.ortformat.check import check
 from ortconv.ortformat.reader import load, parse
 from ortconv.ortformat.verify import decode
 from ortconv.ortformat.writer import serialize
 from ortconv.process import peak_bytes
+from tests.batches import batched
 
 MODELS = models()
 
@@ -94,6 +97,62 @@ def test_every_truncation_fails(name: str) -> None:
 
 def test_trailing_bytes_are_ignored() -> None:
     assert outcome(file_of("if") + bytes(100)) == "ok"
+
+
+def changed(record: Any, path: str, value: Any) -> Any:
+    """A record, or a list of records, with the value at a path of names and indices replaced."""
+    step, _, rest = path.partition(".")
+    if step.isdigit():
+        inner = value if not rest else changed(record[int(step)], rest, value)
+        return [*record[: int(step)], inner, *record[int(step) + 1 :]]
+    return record._replace(**{step: value if not rest else changed(getattr(record, step), rest, value)})
+
+
+INCONSISTENT = [  # a model, the path in its graph to a value, another value, and the message
+    ("conv", "node_args.0.name", "", "value '' has a type"),
+    ("conv", "node_args.0.type", None, "value 'x' has no type"),
+    ("conv", "node_args.0.type.value", None, "the type of value 'x' is empty"),
+    ("conv", "node_args.0.name", "w", "a value has more than one ValueInfo"),
+    ("conv", "inputs", [""], "'' in inputs has no ValueInfo"),
+    ("conv", "outputs", ["none"], "'none' in outputs has no ValueInfo"),
+    ("conv", "initializers.0.name", "none", "initializer 'none' has no ValueInfo"),
+    ("conv", "initializers.0.name", None, "initializer 'None' has no ValueInfo"),
+    ("conv", "initializers.0.dims", (-1,), "negative dimension"),
+    ("conv", "initializers.0.dims", (4, 3, 3), "432 bytes where its shape \\[4, 3, 3\\] needs 144"),
+    ("conv", "initializers.0.data_type", 14, "element type complex64"),
+    ("conv", "initializers.0.raw_data", None, "has no data"),
+    ("conv", "initializers.0", ("w", None, (2,), 1, None, None, 8), "keeps its data in another file"),
+    ("conv", "nodes.1.index", 0, "node index 0 is beyond 3 or given twice"),
+    ("conv", "nodes.1.index", 3, "node index 3 is beyond 3 or given twice"),
+    ("conv", "nodes.0.inputs", ["x", "none"], "'none' has no ValueInfo"),
+    ("conv", "nodes.0.outputs", ["none"], "'none' has no ValueInfo"),
+    ("conv", "nodes.0.implicit_inputs", ["none"], "the implicit input 'none' is not defined"),
+    ("conv", "nodes.0.input_arg_counts", (1, 2), "do not sum up to 2"),
+    ("conv", "nodes.0.input_arg_counts", (3, -1), "do not sum up to 2"),
+    ("conv", "nodes.0.attributes.0.name", "", "attribute '' has type 3"),
+    ("conv", "nodes.0.attributes.0.type", 10, "attribute 'auto_pad' has type 10"),
+    ("conv", "nodes.0.attributes.0.s", None, "attribute 'auto_pad' has no s"),
+    ("conv", "node_edges.1.node_index", 0, "a NodeEdge is given twice"),
+    ("conv", "node_edges.0.output_edges", b"", "contradict each other"),
+    ("conv", "node_edges.0.output_edges", struct.pack("<3I", 9, 0, 0), "an edge refers to node 9"),
+    ("constants", "sparse_initializers.0.values.name", "none", "'none' has no ValueInfo"),
+    ("constants", "sparse_initializers.0.dims", (200, -1), "negative dimension"),
+    ("constants", "sparse_initializers.0.dims", (200, 200), "an index out of range"),
+    ("constants", "sparse_initializers.0.indices.raw_data", struct.pack("<3i", 1, -1, 5), "an index out of range"),
+    ("constants", "sparse_initializers.0.indices.data_type", 12, "indices that are not signed integers"),
+    ("constants", "sparse_initializers.0.indices.dims", (1, 3), r"\[1, 3\] indices do not fit \[3\] values"),
+]  # fmt: skip
+
+
+@batched
+@pytest.mark.parametrize(("name", "path", "value", "message"), INCONSISTENT)
+def test_inconsistent_tables(name: str, path: str, value: Any, message: str) -> None:
+    graph = decode(file_of(name)).model.graph
+    if type(value) is tuple and path.endswith("initializers.0"):
+        value = type(graph.initializers[0])(*value)
+    graph = changed(graph, path, value)
+    with pytest.raises(ModelError, match=message):
+        verify._check_graph(graph, frozenset(), "the graph")
 
 
 @pytest.mark.parametrize(

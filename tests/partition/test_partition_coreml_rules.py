@@ -99,6 +99,20 @@ def test_plain_nodes(op, form):
         assert verdict.taken, verdict.objections
 
 
+@batched
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("form", BOTH)
+@pytest.mark.parametrize("op", PLAIN)
+def test_nodes_with_computed_operands(op, form, known):
+    """All operands are fed, with known or unknown ranks. Without ranks, no node is taken."""
+    graph = plain(op)
+    for value in (*graph.inputs, *graph.initializers.values()):
+        value.is_input = True
+        value.type = value.type if known else TensorType(value.dtype, None)
+    verdict = partition(graph, Target("coreml", coreml_format=form)).verdicts[node(graph, op)]
+    assert known or not verdict.taken
+
+
 FLOATS = sorted(op for op, nodes in PLAIN.items() if "(x" in nodes and op not in ("GatherND", "Cast"))
 
 
@@ -240,6 +254,11 @@ CASES = [
      ["shape: input 1 'c' has 1 value for 1 channel: CoreML accepts 1 value for several channels only"]),
     (BOTH, X, "y = PRelu (x, c)", {"c": f32(8)}, ["shape: input 1 'c' has shape [8]: CoreML accepts [C,1,1] or 1 value"]),
     (BOTH, f"{X}, float[4,1,1] c", "y = PRelu (x, c)", {}, [const("{}", "c", 1)]),
+    (BOTH, X, "y = PRelu (x, c)", {"c": f32(4, 8, 1)},
+     ["shape: input 1 'c' has shape [4, 8, 1]: CoreML accepts [C,1,1] or 1 value"]),
+    ((MLP,), "int64[2,4] x", "y = Clip (x)", {}, []),
+    ((MLP,), "int64[2,4] x", "y = Clip (x, , k)", {"k": np.int64(1)},
+     ["dtype: input 0 'x' is int64: CoreML {} accepts float32 or float16 here"]),
     (BOTH, "float[2] x, float hi", "y = Clip (x, , hi)", {}, [const("{}", "hi", 2)]),
     # normalization and reductions
     (BOTH, "float[1,4,8] x", "y = BatchNormalization (x, k, k, k, k)", {"k": f32(4)},
@@ -276,8 +295,8 @@ CASES = [
     (BOTH, "float[2,4] x", "y = Reshape <allowzero = 1> (x, d)", {"d": i64(0, 4), "opset": 14},
      ["empty: the shape is [0, 4] with allowzero 1: no dimension may be 0"]),
     (BOTH, "float[1,4] x, int64[1] a", "y = Squeeze (x, a)", {}, [const("{}", "a", 1)]),
-    ((MLP,), "float[1,1,1,4] x", "y = Unsqueeze (x, a)", {"a": i64(0, 1)},
-     ["rank: the result has rank 6: CoreML {} accepts 5 at most"]),
+    *(((MLP,), "float[1,1,1,4] x", nodes, options, ["rank: the result has rank 6: CoreML {} accepts 5 at most"])
+      for nodes, options in (("y = Unsqueeze (x, a)", {"a": i64(0, 1)}), ("y = Unsqueeze <axes = [0, 1]> (x)", {"opset": 12}))),
     (BOTH, "float[4,4] x, int64[1] a", "y = Slice (x, a, b)", {"b": i64(2)}, [const("{}", "a", 1)]),
     (BOTH, "float[4,4] x", "y = Slice (x, a, a)", {"a": i64(2)},
      ["empty: nothing is left of dimension 0 of size 4 from 2 to 2 by 1: CoreML {} needs an element"]),
@@ -294,6 +313,7 @@ CASES = [
     (BOTH, "float[4,1] x", "y, z = Split <axis = 1, num_outputs = 2> (x)", {"opset": 18},
      ["shape: dimension 1 is split into 2 parts: CoreML {} needs no part 0"]),
     (BOTH, "float[4,5] x", "y, z = Split <axis = 1, split = [2, 3]> (x)", {"opset": 11}, []),
+    (BOTH, "float[4,5] x, int64[2] p", "y, z = Split (x, p)", {}, [const("{}", "p", 1)]),
     (BOTH, "float[4,5] x", "y, z = Split <axis = 1, split = [5, 0]> (x)", {"opset": 11},
      ["shape: the parts of dimension 5 are [5, 0]: CoreML {} needs all of it, no part 0"]),
     (BOTH, "float[4,5] x", "y, z = Split <axis = 1> (x, p)", {"p": i64(5, 0)},
@@ -316,6 +336,7 @@ CASES = [
     ((NN,), "float[8] x", "y = Pad (x, p, v)", {"p": i64(1, 1), "v": F(0)},
      ["rank: input 0 'x' has rank 1: CoreML {} accepts 2 to 5 here"]),
     ((MLP,), "float[8] x", "y = Pad (x, p)", {"p": i64(1, 1)}, []),
+    ((MLP,), "float x", "y = Pad (x, p)", {"p": i64()}, ["empty: 'p' has shape [0]: no dimension may be 0"]),
     ((MLP,), "float[8] x", 'y = Pad <mode = "reflect"> (x, p)', {"p": i64(1, 8)},
      ["shape: axis 0 of size 8 is padded by 8: CoreML {} reflects fewer elements than there are"]),
     (BOTH, X, "y = Concat <axis = 1> (x)", {}, ["inputs: the node has 1 input: CoreML {} joins 2 at least"]),
@@ -351,6 +372,10 @@ CASES = [
     ((MLP,), "float[2,3] x", "y = GatherND <batch_dims = 1> (x, i)", {"i": i64(0, 1).reshape(2, 1)},
      ["attribute: batch_dims is 1: CoreML {} accepts 0"]),
     (BOTH, "float[2,3] x", "y = ArgMax <select_last_index = 1> (x)", {}, None),
+    ((NN,), "float[2,3] x", "n = ArgMax <select_last_index = 1> (x)  y = Cast <to = 6> (n)", {},
+     ["operator: CoreML {} casts only the result of ArgMax, and refuses ArgMax 'n'"]),
+    ((NN,), "float[2,3] x", "n = Shape (x)  y = Cast <to = 6> (n)", {},
+     ["operator: CoreML {} casts only the result of ArgMax"]),
     ((NN,), "float[2,3] x", "y = ArgMax (x)", {}, []),
     ((MLP,), "float[2,3] x", "y = ArgMax (x)", {}, []),
     ((NN,), "int64[2,3] x", "y = Cast <to = 6> (x)", {}, ["operator: CoreML {} casts only the result of ArgMax"]),

@@ -54,8 +54,7 @@ def fuse_fast_gelu(m: Match) -> Replacement:
         return None
     if not keeps_rank(m.x, *constants):
         return None
-    readers = m.inner.consumers
-    is_private = len(readers) == 1 and _is_private(nodes, readers[0], m.root)
+    is_private = _is_private(nodes, m.inner.consumers[0], m.root)
     return New("FastGelu", [m.x], domain=MICROSOFT) if is_private else None
 
 
@@ -78,11 +77,10 @@ def _polynomial(
         constants.append(value)
         return [float(number), 0.0, 0.0, 0.0]
     node = producer_of(value, "Add", "Mul", "Div", "Pow")
-    if node is None or not depth or node.graph is not x.graph:
+    if node is None or not depth:
         return None
-    operands = [_polynomial(v, x, nodes, constants, depth - 1) for v in node.present_inputs]
+    left, right = [_polynomial(v, x, nodes, constants, depth - 1) for v in node.present_inputs]
     nodes[node] = None
-    left, right = operands if len(operands) == 2 else (None, None)
     return None if left is None or right is None else _combined(node.op, left, right)
 
 

@@ -58,6 +58,7 @@ def _is_supported(norm: Node, total: Value) -> bool:
         len(shape) in (2, 3)
         and attribute(norm, "axis") in (-1, len(shape) - 1)
         and attribute(norm, "stash_type") == DType.FLOAT
+        and attribute(norm, "epsilon") >= 0
         and all(v.dtype is DType.FLOAT for v in (total, *parameters))
         and all(v.shape == shape[-1:] and v.producer is None for v in parameters)
         and without_absent(norm.outputs) == [norm.out]

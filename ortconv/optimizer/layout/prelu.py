@@ -7,7 +7,7 @@ import numpy as np
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.basic.fold_conv import by_second_axis
-from ortconv.optimizer.conditions import broadcasts_into, per_channel, rounded, wide
+from ortconv.optimizer.conditions import per_channel, rounded, wide
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
 from ortconv.optimizer.pattern import C, Match, P
@@ -22,10 +22,10 @@ def replace_prelu(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    if not is_float(m.x) or not m.tensor("slope").size or not broadcasts_into(m.tensor("slope").shape, m.x.shape):
-        return None
     slopes, types = m.tensor("slope").numpy(), (m.root.out.type,)
-    if not np.isfinite(slopes).all() or np.any(slopes > 1) or np.any(slopes == 0):  # 0 * inf is NaN
+    if (
+        not is_float(m.x) or not np.isfinite(slopes).all() or np.any(slopes > 1) or np.any(slopes == 0)
+    ):  # 0 * inf is NaN
         return None
     scaled = New("Mul", [m.x, m.slope], {}, types=types)
     return New("Max", [m.x, scaled], {}, like=m.root, types=types)

@@ -25,7 +25,7 @@ def slope(unit: NodeUnit, target: Target) -> Objections:
         if x is not None and x.dim(-3) == 1:
             message = f"{role(unit, 1)} has 1 value for 1 channel: CoreML accepts 1 value for several channels only"
             yield Objection("shape", message, "write it as LeakyRelu")
-    elif len(found) != 3 or found[1:] != (1, 1):
+    elif found[1:] != (1, 1):
         message = f"{role(unit, 1)} has shape {list(found)}: CoreML accepts [C,1,1] or 1 value"
         yield Objection("shape", message, "reshape the slope to [C,1,1]")
 
@@ -44,7 +44,7 @@ def clip(unit: NodeUnit, target: Target) -> Objections:
     low, high = clip_bounds(unit.target)
     if low == high:
         yield Objection("attribute", f"both bounds are {low}: {target.name} accepts different ones", "fold the node")
-    if unit.since >= 11 and (unit.input(1) is not None or unit.input(2) is not None):
+    if unit.input(1) is not None or unit.input(2) is not None:
         yield from typed(DType.FLOAT)(unit, target)
 
 

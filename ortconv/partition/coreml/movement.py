@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ortconv.ir.graph import Value
-from ortconv.ir.operands import ints
+from ortconv.ir.operands import axes_of, ints, stated_ints
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
@@ -36,7 +36,7 @@ def reshape(unit: NodeUnit, target: Target) -> Objections:
 
 
 def unsqueeze(unit: NodeUnit, target: Target) -> Objections:
-    axes = ints(unit.input(1)) if unit.since >= 13 else unit.target.attr("axes", ())
+    axes = axes_of(unit.target)
     if axes is not None and (found := unit.rank(0)) is not None:
         yield from rank_within_limit("the result", found + len(axes), target)
 
@@ -49,17 +49,17 @@ def kept(unit: NodeUnit, target: Target) -> Objections:
     count = len(starts)
     axes, steps = ints(unit.input(3), tuple(range(count))), ints(unit.input(4), (1,) * count)
     for axis, start, end, step in zip(axes or (), starts, ends, steps or (), strict=False):
-        if -len(shape) <= axis < len(shape) and not range(*slice(start, end, step).indices(shape[axis])):
+        if not range(*slice(start, end, step).indices(shape[axis])):
             message = f"nothing is left of dimension {axis} of size {shape[axis]} from {start} to {end} by {step}"
             yield Objection("empty", f"{message}: {target.name} needs an element")
 
 
 def split(unit: NodeUnit, target: Target) -> Objections:
     """Require at least two outputs, and parts that are not empty and add up to a known dimension."""
-    sizes = ints(unit.input(1)) if unit.since >= 13 else unit.target.attr("split", None)
-    if sizes is None and unit.since >= 13 and unit.input(1) is not None:
+    sizes = stated_ints(unit.target, "split")
+    if sizes is None:
         return  # not constant
-    count = len(unit.target.outputs) if sizes is None else len(sizes)
+    count = len(sizes) or len(unit.target.outputs)
     if count < 2:
         yield Objection("outputs", f"the node has {count} output: {target.name} splits into 2 at least", "leave it out")
     value = unit.input(0)
@@ -70,9 +70,9 @@ def split(unit: NodeUnit, target: Target) -> Objections:
         yield dynamic(value, target.name, "every dimension here")
 
 
-def _parts(unit: NodeUnit, sizes: Sequence[int] | None, size: int, count: int, target: Target) -> Objections:
-    if sizes is not None:
-        if min(sizes, default=1) < 1 or sum(sizes) != size:
+def _parts(unit: NodeUnit, sizes: Sequence[int], size: int, count: int, target: Target) -> Objections:
+    if sizes:
+        if min(sizes) < 1 or sum(sizes) != size:
             message = f"the parts of dimension {size} are {list(sizes)}: {target.name} needs all of it, no part 0"
             yield Objection("shape", message)
     elif count > size:
@@ -81,8 +81,8 @@ def _parts(unit: NodeUnit, sizes: Sequence[int] | None, size: int, count: int, t
 
 def pad_amounts(unit: NodeUnit, target: Target) -> Objections:
     """Require amounts of at least 0. In NeuralNetwork format, and in mode reflect, only the last two axes may be padded."""
-    pads, found, amounts = ints(unit.input(1)), unit.rank(0), _amounts(unit)
-    if pads is None or found is None or amounts is None:
+    pads, found, amounts = ints(unit.input(1)), unit.rank(0) or 0, _amounts(unit)
+    if pads is None or amounts is None:
         return
     if min(pads, default=0) < 0:
         yield Objection("attribute", f"pads are {list(pads)}: {target.name} accepts none below 0", "crop with Slice")
@@ -96,9 +96,9 @@ def pad_amounts(unit: NodeUnit, target: Target) -> Objections:
 
 
 def _amounts(unit: NodeUnit) -> dict[int, tuple[int, int]] | None:
-    """By axis, the number of elements before and after; None if an input with them is not constant or the rank is unknown."""
-    pads, found = ints(unit.input(1)), unit.rank(0)
-    axes = None if found is None else ints(unit.input(3), tuple(range(found)))
+    """By axis, the number of elements before and after; {} if the rank is unknown, None if an input with them is not constant."""
+    pads, found = ints(unit.input(1)), unit.rank(0) or 0
+    axes = ints(unit.input(3), tuple(range(found)))
     if pads is None or axes is None:
         return None
     ends = zip(pads[: len(axes)], pads[len(axes) :], strict=False)
@@ -113,8 +113,6 @@ def pad_form(unit: NodeUnit, target: Target) -> Objections:
         if unit.input(2) is None and attribute(unit.target, "mode") == "constant":
             message = f"the node has no constant_value: {target.name} needs one"
             yield Objection("inputs", message, f"state the value 0, or {OTHER_FORMAT}")
-    elif unit.rank(0) == 0:
-        yield from rank(1, MAX_RANK)(unit, target)
     if value is not None and amounts is not None and attribute(unit.target, "mode") == "reflect":
         yield from _reflected(value, amounts, target)
 
@@ -131,7 +129,7 @@ def _reflected(value: Value, amounts: Mapping[int, tuple[int, int]], target: Tar
 
 def depth_to_space(unit: NodeUnit, target: Target) -> Objections:
     """Require a static shape for CRD order, which MLProgram builds from several operations; version 7 for float16 in DCR."""
-    if unit.since >= 11 and unit.target.attr("mode", "DCR") == "CRD":
+    if unit.target.attr("mode", "DCR") == "CRD":
         yield from static(unit, target)
     elif unit.dtype(0) is DType.FLOAT16:
         yield from needs_version(f"{unit.op} of float16", 7, target)
@@ -191,7 +189,7 @@ ROWS = (
     CoremlRow("Slice", since=10, types=typed(DType.FLOAT, DType.INT64), check=SLICE),
     CoremlRow("Split", check=all_of(constant(1), split)),
     CoremlRow("Pad", since=11, types=typed(DType.FLOAT), check=PAD),
-    CoremlRow("DepthToSpace", check=all_of(rank(4, 4), by_format(attribute_is("mode", "DCR", since=11), depth_to_space))),
+    CoremlRow("DepthToSpace", check=all_of(rank(4, 4), by_format(attribute_is("mode", "DCR"), depth_to_space))),
     CoremlRow("Tile", types=typed(DType.FLOAT, DType.INT32, DType.INT64, DType.BOOL),
         check=all_of(by_format(constant(1), no_objection), float16_version, repeats)),
     CoremlRow("Shape", types=by_format(dtype(DType.FLOAT), dtype(DType.FLOAT, DType.FLOAT16, DType.INT32, DType.INT64)),

@@ -18,14 +18,6 @@ def reduced_axes(unit: NodeUnit, target: Target) -> Objections:
         yield Objection("attribute", message, "leave the node out")
 
 
-def one_type(unit: NodeUnit, target: Target) -> Objections:
-    """Require float32 or float16, and the same type for scale and bias."""
-    yield from dtype(DType.FLOAT, DType.FLOAT16)(unit, target)
-    for slot in (1, 2):
-        if unit.input(slot) is not None and unit.dtype(slot) is not unit.dtype(0):
-            yield from dtype(unit.dtype(0) or DType.FLOAT, slots=(slot,))(unit, target)
-
-
 def softmax(unit: NodeUnit, target: Target) -> Objections:
     """Require a static shape below version 13, where dimensions are merged."""
     if unit.since < 13:
@@ -37,7 +29,7 @@ REDUCED = all_of(constant(1), reduced_axes)
 
 ROWS = (
     CoremlRow("BatchNormalization", since=7, check=all_of(rank(4, 4), INFERENCE)),
-    *(CoremlRow(op, formats=ML_PROGRAM, types=one_type, check=SCALED)
+    *(CoremlRow(op, formats=ML_PROGRAM, types=dtype(DType.FLOAT, DType.FLOAT16), check=SCALED)
       for op in ("LayerNormalization", "InstanceNormalization", "GroupNormalization")),
     CoremlRow("LRN", formats=NEURAL_NETWORK, check=rank(3, 4)),
     CoremlRow("Softmax", check=softmax),

@@ -144,5 +144,5 @@ ROWS = (
     NnapiRow("Pad", since=11, level=29, check=all_of(SHAPED, not_empty, CONSTANT, constant(1, 2), pad),
         runtime=separate),
     NnapiRow("DepthToSpace",
-        check=all_of(nchw_level("DepthToSpace", 29), images, rank(4, 4), attribute_is("mode", "DCR", since=11, instead=CHANNELS))),
+        check=all_of(nchw_level("DepthToSpace", 29), images, rank(4, 4), attribute_is("mode", "DCR", instead=CHANNELS))),
 )  # fmt: skip

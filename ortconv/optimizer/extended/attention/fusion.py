@@ -177,7 +177,9 @@ def _around(softmax: Node) -> tuple[Biased, Sides, After] | None:
 def _mask(
     biased: Biased, root: Node, heads: tuple[Heads, Heads, Heads], masks: Masks, guarded: bool
 ) -> tuple[Value | None, PaddingMask | None] | None:
-    """The bias or the padding for a mask; None if attention has none for it. With a guard, only a bias for all heads."""
+    """The bias or the padding for a mask; None if attention has none for it. With a guard, or if heads share keys, only a bias
+    for all heads.
+    """
     if biased.mask is None:
         return None, None
     query, key, value = heads
@@ -188,7 +190,8 @@ def _mask(
     if padding is not None:
         return None, padding
     bias = masks.fitting(biased, scores)
-    return None if bias is None or (guarded and bias.dim(1) != 1) else (bias, None)
+    for_all_heads = guarded or key.copies > 1
+    return None if bias is None or (for_all_heads and bias.dim(1) != 1) else (bias, None)
 
 
 def _is_of_scores(softmax: Node, total: Value) -> bool:

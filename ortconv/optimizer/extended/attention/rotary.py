@@ -55,11 +55,14 @@ class Tables:
         return self._looked_up(r) or self._computed(r)
 
     def _looked_up(self, r: Rotation) -> tuple[Value, Value, Value] | None:
-        """Rows that a Gather selects from constant tables."""
+        """Rows that a Gather selects from constant tables of one length, which is not known to be less than the number of rows."""
         cos, sin = (looked_up(factors, r.columns, 0, r.rows) for factors in (r.cos, r.sin))
         if cos is None or sin is None or cos.positions is not sin.positions:
             return None
         if cos.positions.dtype is not DType.INT64 or not _fits(cos.positions.shape, r):
+            return None
+        rows, length = r.x.dim(r.rows), cos.table.dim(0)
+        if length != sin.table.dim(0) or (isinstance(rows, int) and isinstance(length, int) and rows > length):
             return None
         return cos.positions, self._columns(cos), self._columns(sin)
 
