@@ -80,7 +80,7 @@ def _check(node: Node) -> None:
     found = schema_of(node)
     if found is None:
         raise GraphError(_unknown(node), node=node.label, hint=_remedy(node))
-    _check_counts(node, found)
+    check_counts(node.label, node.inputs, node.outputs, found)
     _check_presence(node, found)
     _check_attributes(node, found)
     _check_types(node, found)
@@ -109,16 +109,17 @@ def _remedy(node: Node) -> str | None:
     return nearest(node.op, [op for op in operators(node.domain) if op != node.op])
 
 
-def _check_counts(node: Node, found: Schema) -> None:
+def check_counts(label: str, inputs: Sequence[object], outputs: Sequence[object], found: Schema) -> None:
+    """Raise GraphError for a node with fewer or more operands than its operator has."""
     for what, values, formals, least in (
-        ("input", node.inputs, found.inputs, found.least[0]),
-        ("output", node.outputs, found.outputs, found.least[1]),
+        ("input", inputs, found.inputs, found.least[0]),
+        ("output", outputs, found.outputs, found.least[1]),
     ):
         endless = bool(formals) and formals[-1].kind == "variadic"
         if len(values) < least or (len(values) > len(formals) and not endless):
             most = " or more" if endless else f" to {len(formals)}" if len(formals) > least else ""
             raise GraphError(
-                f"{len(values)} {what}s, {found.op} of opset {found.since} has {least}{most}", node=node.label
+                f"{counted(len(values), what)}, {found.op} of opset {found.since} has {least}{most}", node=label
             )
 
 
