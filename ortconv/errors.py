@@ -41,7 +41,7 @@ class OrtconvError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        where = "".join(f"{part}: " for part in (self.file, self.node) if part)
+        where = "".join(f"{part}: " for part in (self.file, self.node) if part).replace("\n", "\\n")
         return f"{where}{self.message}"
 
     def __reduce__(self) -> Any:

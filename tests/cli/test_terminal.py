@@ -16,7 +16,7 @@ import click
 import onnx.parser
 import pytest
 
-from ortconv.cli import VERBS, cli, color, main, printable, progress
+from ortconv.cli import LINES, VERBS, cli, color, main, printable, progress
 from ortconv.cli.options import Role, is_output, role_of
 from ortconv.cli.render import grid, labeled
 from ortconv.report.sections import Toned
@@ -457,7 +457,23 @@ def test_numbers_of_options(line: str, capsys: pytest.CaptureFixture[str]) -> No
     ],
 )
 def test_names_control_neither_the_terminal_nor_a_workflow(name: str, shown: str) -> None:
-    assert printable(name) == shown
+    assert printable(name, LINES) == shown
+
+
+def test_a_name_of_two_lines_is_shown_in_one(
+    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "a\nerror: b.onnx"
+    shutil.copy(samples / "mnist.onnx", tmp_path / name)
+    (tmp_path / "c\n.onnx").write_bytes(b"damaged")
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["convert", name, "-o", "c\nd.ort"], ["inspect", name], ["run", name], ["partition", name]):
+        assert main(arguments) == 0
+    assert main(["inspect", "c\n.onnx"]) == 3
+    shown = "".join(capsys.readouterr())
+    assert "error: b.onnx" not in [line[:13] for line in shown.splitlines()]
+    for part in ("a\\nerror: b.onnx -> c\\nd.ort\n", "also wrote c\\nd.required_operators.config\n", "error: c\\n.onnx: "):
+        assert part in shown
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
