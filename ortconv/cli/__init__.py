@@ -240,7 +240,9 @@ def _ended(printed: Printed, message: str, code: int, error: OrtconvError | None
 
 def fail(error: OrtconvError) -> None:
     """Print an error and its hint to stderr."""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {printable(str(error), kept=LINES)}", err=True, color=color())
+    click.echo(
+        f"{click.style('error:', fg='red', bold=True)} {printable(str(error), kept=LINES)}", err=True, color=color()
+    )
     if isinstance(error, InternalError):
         click.echo(_how_to_report(), err=True)
     if error.hint:

@@ -472,7 +472,11 @@ def test_a_name_of_two_lines_is_shown_in_one(
     assert main(["inspect", "c\n.onnx"]) == 3
     shown = "".join(capsys.readouterr())
     assert "error: b.onnx" not in [line[:13] for line in shown.splitlines()]
-    for part in ("a\\nerror: b.onnx -> c\\nd.ort\n", "also wrote c\\nd.required_operators.config\n", "error: c\\n.onnx: "):
+    for part in (
+        "a\\nerror: b.onnx -> c\\nd.ort\n",
+        "also wrote c\\nd.required_operators.config\n",
+        "error: c\\n.onnx: ",
+    ):
         assert part in shown
 
 
