@@ -35,11 +35,16 @@ _HINT = "the file is damaged or not an ONNX model: export or download it again; 
 
 def not_onnx(data: memoryview, reason: str) -> FormatError:
     """The error for bytes that are no ONNX model. It names the actual format if it is recognized."""
+    return foreign(data) or FormatError(f"not a valid ONNX model: {reason}", hint=_HINT)
+
+
+def foreign(data: memoryview) -> FormatError | None:
+    """The error for bytes in a recognized format other than ONNX."""
     head = bytes(data[:512])
     for offset, magic, what, hint in _FOREIGN:
         if (head if offset else head.lstrip())[offset:].startswith(magic):
             return FormatError(f"the file {what}", hint=hint)
-    return FormatError(f"not a valid ONNX model: {reason}", hint=_HINT)
+    return None
 
 
 def check_versions(proto: ModelProto, oldest_opset: int) -> None:
