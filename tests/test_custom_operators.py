@@ -102,7 +102,8 @@ def test_the_hint_without_the_library_leads_to_a_run(
     verb, *more = arguments
     models = [str(source), f"{source}@onnxruntime"] if verb == "compare" else [str(source)]
     assert main([verb, *models, *more]) == 3
-    hint = capsys.readouterr().err.partition("hint: ")[2]
+    error, _, hint = capsys.readouterr().err.partition("hint: ")
+    assert error.startswith(f"error: {source}")
     assert "--custom-op-library" in hint
     backend = ["--backend", "onnxruntime"] if verb != "convert" else []
     assert main([verb, *models, *backend, "--custom-op-library", "ops.so"]) == 0

@@ -18,7 +18,7 @@ import click
 
 from ortconv import __version__
 from ortconv.cli.usage import Commands, refuse_options_of_batches, usage_error
-from ortconv.errors import InternalError, OrtconvError, UsageError
+from ortconv.errors import InternalError, ModelError, OrtconvError, UsageError
 from ortconv.public import by_system
 from ortconv.wording import escaped
 
@@ -97,6 +97,9 @@ def _checked(callback: Callable[..., Any]) -> Callable[..., Any]:
                 return callback(*args, **flags)
         except BrokenPipeError as error:
             raise _ReaderGoneError from error
+        except ModelError as error:
+            model = flags.get("model")
+            raise error.at(file=model if isinstance(model, Path) and not _is_batch(flags) else None) from error
 
     return run
 
