@@ -20,9 +20,15 @@ An error is one message for a person: what, where (file, node), the limit and th
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
+
+FULL = (errno.ENOSPC, errno.EFBIG)
+"""Errors of files that cannot grow."""
+
+MAKE_ROOM = "make room, or write to another place"
 
 
 class OrtconvError(Exception):
@@ -127,6 +133,12 @@ class UnsafeInputError(OrtconvError):
 
 class BatchError(OrtconvError):
     exit_code = 7
+
+
+def not_written(error: OSError, target: str | Path) -> UsageError:
+    """The error for a file that the system does not write."""
+    hint = MAKE_ROOM if error.errno in FULL else None
+    return UsageError(f"cannot write: {error.strerror or error}", file=target, hint=hint)
 
 
 def nearest(name: str, known: Iterable[str], most: int = 3, likeness: float = 0.6) -> str | None:

@@ -406,6 +406,8 @@ def test_a_dimension_that_some_models_lack(k: Path, capsys: pytest.CaptureFixtur
     assert "--fix-dim btach: no input of any model" in capsys.readouterr().err
     assert main(["convert", "in/static.onnx", "-o", "s.ort", "-q", "--fix-dim", "batch=1"]) == 2
     assert "no input has a dimension named 'batch'" in capsys.readouterr().err
+    assert main(["convert", "in/dynamic.onnx", "-o", "s.ort", "-q", "--fix-dim", f"batch={10**18}"]) == 2
+    assert "is not NAME=N with a positive number of at most 18 digits" in capsys.readouterr().err
 
 
 def test_a_misspelled_pass_is_said_once(k: Path, capsys: pytest.CaptureFixture[str]) -> None:
