@@ -141,15 +141,15 @@ def not_written(error: OSError, target: str | Path) -> UsageError:
     return UsageError(f"cannot write: {error.strerror or error}", file=target, hint=hint)
 
 
-def nearest(name: str, known: Iterable[str], most: int = 3, likeness: float = 0.6) -> str | None:
+def nearest(name: str, known: Iterable[str], most: int = 3, likeness: float = 0.6, prefix: str = "") -> str | None:
     """A hint with the known names that are nearest to a misspelled one, at most `most` of them; None if none is near.
 
-    `likeness` is the least similarity of a name that counts as near, from 0 to 1.
+    `likeness` is the least similarity of a name that counts as near, from 0 to 1. `prefix` is written before each name.
     """
     from difflib import get_close_matches
 
     found = get_close_matches(name[:100], known, most, likeness)
-    return f"did you mean {', '.join(found)}?" if found else None
+    return f"did you mean {', '.join(f'{prefix}{one}' for one in found)}?" if found else None
 
 
 def known_names(name: str, known: Collection[str]) -> str:

@@ -173,6 +173,7 @@ def test_the_nearest_name(line: str, near: str, k: Path, capsys: pytest.CaptureF
     ("line", "error", "hint"),
     [("run none.onnx", "MODEL: path 'none.onnx' does not exist", None),
      ("convert k.onnx --use-nnpai", "no such option", "did you mean --use-nnapi?"),
+    ("run k.onnx --html k.html", "no such option", "MODEL may be a directory of models"),
      ("convert k.onnx l.onnx", "got unexpected extra argument (l.onnx)", "MODEL may be a directory of models"),
      ("tune k.onnx l.onnx", "got unexpected extra argument (l.onnx)", "see ortconv tune --help"),
      ("diff k.onnx", "missing argument 'B'", "usage: ortconv diff [OPTIONS] A B; see ortconv diff --help"),
