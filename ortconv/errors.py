@@ -20,9 +20,15 @@ An error is one message for a person: what, where (file, node), the limit and th
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
+
+FULL = (errno.ENOSPC, errno.EFBIG)
+"""Errors of files that cannot grow."""
+
+MAKE_ROOM = "make room, or write to another place"
 
 
 class OrtconvError(Exception):
@@ -41,7 +47,7 @@ class OrtconvError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        where = "".join(f"{part}: " for part in (self.file, self.node) if part)
+        where = "".join(f"{part}: " for part in (self.file, self.node) if part).replace("\n", "\\n")
         return f"{where}{self.message}"
 
     def __reduce__(self) -> Any:
@@ -129,15 +135,21 @@ class BatchError(OrtconvError):
     exit_code = 7
 
 
-def nearest(name: str, known: Iterable[str], most: int = 3, likeness: float = 0.6) -> str | None:
+def not_written(error: OSError, target: str | Path) -> UsageError:
+    """The error for a file that the system does not write."""
+    hint = MAKE_ROOM if error.errno in FULL else None
+    return UsageError(f"cannot write: {error.strerror or error}", file=target, hint=hint)
+
+
+def nearest(name: str, known: Iterable[str], most: int = 3, likeness: float = 0.6, prefix: str = "") -> str | None:
     """A hint with the known names that are nearest to a misspelled one, at most `most` of them; None if none is near.
 
-    `likeness` is the least similarity of a name that counts as near, from 0 to 1.
+    `likeness` is the least similarity of a name that counts as near, from 0 to 1. `prefix` is written before each name.
     """
     from difflib import get_close_matches
 
     found = get_close_matches(name[:100], known, most, likeness)
-    return f"did you mean {', '.join(found)}?" if found else None
+    return f"did you mean {', '.join(f'{prefix}{one}' for one in found)}?" if found else None
 
 
 def known_names(name: str, known: Collection[str]) -> str:

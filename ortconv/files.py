@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from weakref import WeakSet
 
-from ortconv.errors import FormatError, OrtconvError, UsageError
+from ortconv.errors import FormatError, OrtconvError, UsageError, not_written
 from ortconv.process import collect_dead_graphs
 from ortconv.wording import BYTES, scaled
 
@@ -162,7 +162,7 @@ def replacing(target: Path, suffix: str | None = None) -> Iterator[Path]:
         _even_if_mapped(partial(os.replace, draft, target))
         done = True
     except OSError as error:
-        raise UsageError(f"cannot write: {_reason(error)}", file=target) from error
+        raise not_written(error, target) from error
     except OrtconvError as error:
         raise error if draft is None else renamed(error, draft, target) from error.__cause__
     finally:

@@ -17,7 +17,7 @@ from functools import wraps
 from types import UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ortconv.errors import InternalError, OrtconvError, UnsupportedError, UsageError
+from ortconv.errors import FULL, MAKE_ROOM, InternalError, OrtconvError, UnsupportedError, UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,10 +45,6 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-FULL = (errno.ENOSPC, errno.EFBIG)
-"""Errors of files that cannot grow."""
-
-
 def by_system(error: MemoryError | OSError) -> OrtconvError:
     """An error for an exception of the system: out of memory, or a file that could not be read or written."""
     if isinstance(error, MemoryError) or error.errno == errno.ENOMEM:
@@ -58,7 +54,7 @@ def by_system(error: MemoryError | OSError) -> OrtconvError:
         )
     reason = error.strerror or str(error)
     if error.filename is None and error.errno in FULL:
-        return UsageError(f"cannot write the output: {reason}", hint="make room, or write to another place")
+        return UsageError(f"cannot write the output: {reason}", hint=MAKE_ROOM)
     return UsageError(f"cannot read or write: {reason}" if error.filename else reason, file=error.filename)
 
 

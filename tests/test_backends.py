@@ -17,7 +17,7 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 
-from ortconv.backends.onnxruntime_cpu import ModelFile, OnnxRuntime
+from ortconv.backends.onnxruntime_cpu import ModelFile, OnnxRuntime, without_places
 from ortconv.errors import BackendError, UsageError
 from ortconv.ir.types import DType
 from ortconv.onnxio.load import from_proto
@@ -205,3 +205,21 @@ def test_no_package_takes_the_name_of_another_backend(discovered: Callable[..., 
     for others in ([("numpy", "a.b:C")], [("mine", "a.b:C"), ("mine", "a.b:D")]):
         with pytest.raises(UsageError, match="two packages offer a backend named"):
             discovered(*others)
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (
+            "FAIL : Exception during initialization: /onnxruntime_src/core/element_wise_ops.h:256 onnxruntime::Div<T>::Div(const "
+            "onnxruntime::OpKernelInfo&) [with T = int] b_data[i] != T{0} was false. Integer division by zero",
+            "FAIL : Exception during initialization: b_data[i] != T{0} was false. Integer division by zero",
+        ),
+        ("1 : /a/b.cc:7 void X::operator()(int (*)(long)) const x was false.", "1 : x was false."),
+        ("at /a/b.cc:7 no function", "at /a/b.cc:7 no function"),
+        ("at /a/b.cc:7 f(never closed", "at /a/b.cc:7 f(never closed"),
+        ("Load model from /tmp/m.onnx failed: (none)", "Load model from /tmp/m.onnx failed: (none)"),
+    ],
+)
+def test_places_in_sources_are_left_out_of_messages(message: str, shown: str) -> None:
+    assert without_places(message) == shown

@@ -84,3 +84,31 @@ def test_a_library_that_does_not_load_is_an_error(
     assert main(["convert", str(source), "--custom-op-library", "none.so", *more]) == 2
     assert "none.so" in capsys.readouterr().err
     assert not source.with_suffix(".ort").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run"],
+        ["run", "--backend", "onnxruntime"],
+        ["convert"],
+        ["convert", "--optimization-level", "disable"],
+        ["compare"],
+    ],
+)
+def test_the_hint_without_the_library_leads_to_a_run(
+    here: None, source: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    verb, *more = arguments
+    models = [str(source), f"{source}@onnxruntime"] if verb == "compare" else [str(source)]
+    assert main([verb, *models, *more]) == 3
+    error, _, hint = capsys.readouterr().err.partition("hint: ")
+    assert error.startswith(f"error: {source}")
+    assert "--custom-op-library" in hint
+    backend = ["--backend", "onnxruntime"] if verb != "convert" else []
+    assert main([verb, *models, *backend, "--custom-op-library", "ops.so"]) == 0
+
+
+def test_a_dump_needs_no_library(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nnapi", "dump", str(source)]) == 0
+    assert "partition 0: Relu 'a'" in capsys.readouterr().out

@@ -7,6 +7,7 @@ options of an app. Both run on one thread and log nothing.
 from __future__ import annotations
 
 import json
+import re
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -333,7 +334,8 @@ def native(call: str) -> Iterator[None]:
     except BackendError:
         raise
     except Exception as error:
-        raise BackendError(_first_line(error), backend="onnxruntime") from error
+        reason = _first_line(error)
+        raise BackendError(reason, backend="onnxruntime", hint=remedy(reason)) from error
 
 
 def _name(model: str | bytes, default: bool) -> str:
@@ -360,7 +362,41 @@ def _events(records: list[dict[str, Any]], start: float) -> Iterator[TimedStep]:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    """The first line of onnxruntime's message, without places in its sources."""
+    text = str(error).strip()
+    return without_places(text.splitlines()[0]) if text else type(error).__name__
+
+
+_PLACE = re.compile(r"(?<!\S)/\S+\.(?:cc|h):\d+ ")
+"""A file of onnxruntime's sources and a line. The signature of a function follows."""
+
+_END_OF_SIGNATURE = re.compile(r"(?: const)?(?: \[with .*?\])? ")
+
+
+def without_places(message: str) -> str:
+    """A message of onnxruntime without the names of files and functions of its sources."""
+    place = _PLACE.search(message)
+    opening = message.find("(", place.end()) if place else -1
+    if place is None or opening < 0:
+        return message
+    depth = 0
+    for at in range(opening, len(message)):
+        depth += (message[at] == "(") - (message[at] == ")")
+        if depth == 0 and (end := _END_OF_SIGNATURE.match(message, at + 1)):
+            return message[: place.start()] + without_places(message[end.end() :])
+    return message
+
+
+_REMEDIES = (
+    ("is not a registered function/op", "--custom-op-library FILE gives onnxruntime the library with this operator"),
+    ("Could not find an implementation", "onnxruntime's CPU has no kernel for the node's types: export it with others"),
+)
+"""(part of a message of onnxruntime, advice)."""
+
+
+def remedy(message: str) -> str | None:
+    """Advice on a message with which onnxruntime refuses a model, if there is any."""
+    return next((advice for part, advice in _REMEDIES if part in message), None)
 
 
 def session_options(library: Path | None, threads: int, entries: Mapping[str, str]) -> Any:

@@ -18,7 +18,7 @@ import click
 
 from ortconv import __version__
 from ortconv.cli.usage import Commands, refuse_options_of_batches, usage_error
-from ortconv.errors import InternalError, OrtconvError, UsageError
+from ortconv.errors import InternalError, ModelError, OrtconvError, UsageError
 from ortconv.public import by_system
 from ortconv.wording import escaped
 
@@ -97,6 +97,9 @@ def _checked(callback: Callable[..., Any]) -> Callable[..., Any]:
                 return callback(*args, **flags)
         except BrokenPipeError as error:
             raise _ReaderGoneError from error
+        except ModelError as error:
+            model = flags.get("model")
+            raise error.at(file=model if isinstance(model, Path) and not _is_batch(flags) else None) from error
 
     return run
 
@@ -240,11 +243,13 @@ def _ended(printed: Printed, message: str, code: int, error: OrtconvError | None
 
 def fail(error: OrtconvError) -> None:
     """Print an error and its hint to stderr."""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {printable(str(error))}", err=True, color=color())
+    click.echo(
+        f"{click.style('error:', fg='red', bold=True)} {printable(str(error), kept=LINES)}", err=True, color=color()
+    )
     if isinstance(error, InternalError):
         click.echo(_how_to_report(), err=True)
     if error.hint:
-        click.echo(f"{click.style('hint:', fg='cyan')} {printable(error.hint)}", err=True, color=color())
+        click.echo(f"{click.style('hint:', fg='cyan')} {printable(error.hint, kept=LINES)}", err=True, color=color())
 
 
 def _how_to_report() -> str:
@@ -261,12 +266,15 @@ def _how_to_report() -> str:
     )
 
 
-def printable(text: str) -> str:
-    """The text with control characters and beginnings of GitHub's commands escaped. Names come from model files and must control
-    neither the terminal nor the workflow in whose log they are.
+def printable(text: str, kept: str = "") -> str:
+    """The text with control characters, except those in `kept`, and beginnings of GitHub's commands escaped. Names come from model
+    files and must control neither the terminal nor the workflow in whose log they are, nor look like lines of output.
     """
-    return WORKFLOW_COMMAND.sub(lambda found: f"{found[0][:-1]}\\x{ord(found[0][-1]):x}", escaped(text, kept="\n"))
+    return WORKFLOW_COMMAND.sub(lambda found: f"{found[0][:-1]}\\x{ord(found[0][-1]):x}", escaped(text, kept))
 
+
+LINES = "\n"
+"""The control character in texts of several lines."""
 
 WORKFLOW_COMMAND = re.compile(r"^\s*::|##(?=\[)", re.MULTILINE)
 """Where GitHub Actions sees a command in a line of a log."""

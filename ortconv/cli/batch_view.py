@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import color, print_json, printable
+from ortconv.cli import LINES, color, print_json, printable
 from ortconv.cli.github import annotate, append_summary
 from ortconv.cli.progress import is_terminal
 from ortconv.cli.render import columns
@@ -104,7 +104,7 @@ class BatchView:
         self.failures.append(failure)
         hint = f" ({failure.error.hint})" if failure.error.hint else ""
         error = failure.error.at(file=failure.source)
-        self._print(f"{click.style('error:', fg='red', bold=True)} {printable(f'{error}{hint}')}", err=True)
+        self._print(f"{click.style('error:', fg='red', bold=True)} {printable(f'{error}{hint}', LINES)}", err=True)
         if self.as_json:
             click.echo(json.dumps({"status": "failed", **failure.to_dict()}))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import REFERENCE_DEVICE
-from ortconv.cli import completion, present, printable
+from ortconv.cli import LINES, completion, present, printable
 from ortconv.cli import inputs as given
 from ortconv.cli import options as shared
 from ortconv.cli.nnapi_options import DEVICES, FLAGS_TEXT, MODEL, VLOG, load_devices, messages, prepared
@@ -66,7 +66,7 @@ def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str | None, vlog: 
         settings |= flags_of(nnapi_flags or "")
         partitions = compiled(ready, NnapiOptions(**settings, devices=tuple(load_devices(profiles))))
     _draw(model, partitions, flags)
-    present(lambda: document(model, partitions), lambda: printable(text(partitions)) if partitions else NOTHING)
+    present(lambda: document(model, partitions), lambda: printable(text(partitions), LINES) if partitions else NOTHING)
 
 
 def _draw(model: Path, partitions: Compiled, flags: dict[str, Any]) -> None:
@@ -193,7 +193,7 @@ def ndk(folder: Path, **_: Any) -> None:
     lines = [f"written {path}" for path in written]
     link = ["-L", str(folder), "-lneuralnetworks", f"-Wl,-rpath,{folder}"]
     lines.append(f"compile with: {command_line(['cc', 'program.c', '-I', f'{folder}/include', *link])}")
-    present(lambda: {"version": 1, "files": list(map(str, written))}, lambda: printable("\n".join(lines)))
+    present(lambda: {"version": 1, "files": list(map(str, written))}, lambda: printable("\n".join(lines), LINES))
 
 
 @command.command()
@@ -213,7 +213,7 @@ def trace(file: Path, total_times: bool, per_execution: bool, print_detail: bool
     from ortconv.report.nnapi.trace import timings
 
     found = timings(file, read_trace(file), detail=print_detail)
-    present(found.to_dict, lambda: printable(timing_text(found, total_times=total_times, each=per_execution)))
+    present(found.to_dict, lambda: printable(timing_text(found, total_times=total_times, each=per_execution), LINES))
 
 
 @command.command()

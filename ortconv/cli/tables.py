@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from ortconv.cli import color, printable
+from ortconv.cli import LINES, color, printable
 from ortconv.cli.render import columns, wrapped
 from ortconv.report.sections import Section
 
@@ -50,5 +50,5 @@ def markdown_of(section: Section) -> str:
 
 def _escaped(text: str) -> str:
     """Text with the special characters of Markdown escaped."""
-    plain = printable(text).replace("\n", " ").replace("&", "&amp;").replace("<", "&lt;")
+    plain = printable(text, LINES).replace("\n", " ").replace("&", "&amp;").replace("<", "&lt;")
     return "".join(f"\\{c}" if c in "\\`*_[]|#" else c for c in plain)

@@ -51,7 +51,10 @@ def refuse_options_of_batches(context: click.Context) -> None:
 def usage_error(error: click.ClickException) -> UsageError:
     """Click's error as ours. Its hint has the options nearest to an unknown one, or the usage of the command."""
     context = error.ctx if isinstance(error, click.UsageError) else None
-    near = nearest(error.option_name, _options(context)) if isinstance(error, click.NoSuchOption) and context else None
+    near = None
+    if isinstance(error, click.NoSuchOption) and context:  # dashes would make all short names alike
+        known = [option.removeprefix("--") for option in _options(context) if option.startswith("--")]
+        near = nearest(error.option_name.removeprefix("--"), known, prefix="--")
     return UsageError(_message(error), hint=near or (_usage(error, context) if context else None))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import named_size
+from ortconv.choices import DIGITS, named_size
 from ortconv.cli.options import Role, role_of
 from ortconv.errors import UsageError
 
@@ -23,7 +23,8 @@ def sizes_in(texts: Iterable[str]) -> dict[str, int]:
         name, size = named_size(text) or ("", 0)
         if not size:
             raise UsageError(
-                f"--fix-dim '{text[:80]}' is not NAME=N with a positive number", hint="write --fix-dim batch=1"
+                f"--fix-dim '{text[:80]}' is not NAME=N with a positive number of at most {DIGITS} digits",
+                hint="write --fix-dim batch=1",
             )
         fixed[name] = size
     return fixed

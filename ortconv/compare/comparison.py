@@ -11,7 +11,7 @@ from typing import Any
 from ortconv.compare.layers import ComparedLayer, Loss, compare_layers, largest_loss
 from ortconv.compare.measure import Measure, measure
 from ortconv.compare.tolerance import allowance, random_outputs
-from ortconv.errors import BackendError, OrtconvError, UsageError
+from ortconv.errors import BackendError, ModelError, OrtconvError, UsageError
 from ortconv.inputs.candidates import candidates
 from ortconv.inputs.feeds import Draw, Feeds
 from ortconv.ir.graph import Graph, Node
@@ -55,7 +55,10 @@ class Subject:
 
     def session(self, custom_op_library: Path | None = None) -> Session:
         whole = self.file if self.file is not None and self.backends == ("onnxruntime",) else self.model
-        return Session(whole, self.backends, custom_op_library=custom_op_library)
+        try:
+            return Session(whole, self.backends, custom_op_library=custom_op_library)
+        except ModelError as error:
+            raise error.at(file=self.label) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -321,7 +321,8 @@ def _distance(ours: Tensor | SparseTensor, theirs: Tensor | SparseTensor) -> str
         if a.dtype == object or not a.size:
             return count
         far = np.abs(np.asarray(a, np.complex128) - np.asarray(b, np.complex128))
-        return f"{count}, by at most {float(np.nanmax(far)):.3g}"
+        known = far[~np.isnan(far)]
+        return f"{count}, by at most {float(known.max()):.3g}" if known.size else count
 
 
 def _agree(ours: Value | None, theirs: Value | None) -> bool:

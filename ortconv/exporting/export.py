@@ -127,9 +127,17 @@ def _write(model: Model, target: Path) -> None:
 
 def onnx_bytes(model: Model) -> bytes:
     """The model as the content of an .onnx file, its IR version kept. UnsupportedError beyond protobuf's limit of 2 GiB."""
+    from google.protobuf.message import EncodeError
+
     from ortconv.onnxio.complete_types import mark
     from ortconv.onnxio.proto import model_proto, value_info
+    from ortconv.ortformat.capacity import too_large
+    from ortconv.ortformat.layout import LARGEST_FILE
 
+    weights = (value.const for graph in model.graph.graphs() for value in graph.initializers.values())
+    size = sum(const.nbytes for const in weights if const is not None)
+    if size > LARGEST_FILE:
+        raise too_large(size, "one .onnx file holds").at(file=model.path)
     try:
         proto = model_proto(model)
         mark(proto)
@@ -137,6 +145,6 @@ def onnx_bytes(model: Model) -> bytes:
             proto.ir_version = model.ir_version
             proto.graph.input.extend(map(value_info, model.graph.initializers.values()))
         data: bytes = proto.SerializeToString(deterministic=True)
-    except (ValueError, MemoryError) as error:
+    except (ValueError, MemoryError, EncodeError) as error:
         raise UnsupportedError(f"the model does not fit into one .onnx file: {error}") from error
     return data

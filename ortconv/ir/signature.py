@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 
-from ortconv.errors import GraphError, nearest
+from ortconv.errors import GraphError, UnsupportedError, nearest
 from ortconv.ir.attributes import Floats, Graphs, Ints, Strings, Tensors, Types
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.kernels import UNKNOWN, type_text
@@ -17,6 +17,7 @@ from ortconv.wording import counted
 
 STANDARD = frozenset({"", "ai.onnx.ml", "ai.onnx.preview.training", MICROSOFT})
 """Domains for which all operators have a schema here. Operators of other domains are custom."""
+
 
 _KINDS: dict[type, str] = {
     bool: "INT", int: "INT", float: "FLOAT", str: "STRING", Tensor: "TENSOR", SparseTensor: "SPARSE_TENSOR",
@@ -80,7 +81,7 @@ def _check(node: Node) -> None:
     found = schema_of(node)
     if found is None:
         raise GraphError(_unknown(node), node=node.label, hint=_remedy(node))
-    _check_counts(node, found)
+    check_counts(node.label, node.inputs, node.outputs, found)
     _check_presence(node, found)
     _check_attributes(node, found)
     _check_types(node, found)
@@ -109,16 +110,17 @@ def _remedy(node: Node) -> str | None:
     return nearest(node.op, [op for op in operators(node.domain) if op != node.op])
 
 
-def _check_counts(node: Node, found: Schema) -> None:
+def check_counts(label: str, inputs: Sequence[object], outputs: Sequence[object], found: Schema) -> None:
+    """Raise GraphError for a node with fewer or more operands than its operator has."""
     for what, values, formals, least in (
-        ("input", node.inputs, found.inputs, found.least[0]),
-        ("output", node.outputs, found.outputs, found.least[1]),
+        ("input", inputs, found.inputs, found.least[0]),
+        ("output", outputs, found.outputs, found.least[1]),
     ):
         endless = bool(formals) and formals[-1].kind == "variadic"
         if len(values) < least or (len(values) > len(formals) and not endless):
             most = " or more" if endless else f" to {len(formals)}" if len(formals) > least else ""
             raise GraphError(
-                f"{len(values)} {what}s, {found.op} of opset {found.since} has {least}{most}", node=node.label
+                f"{counted(len(values), what)}, {found.op} of opset {found.since} has {least}{most}", node=label
             )
 
 
@@ -236,3 +238,12 @@ def _operands(node: Node, found: Schema) -> Iterator[FormalOperand]:
         for value, formal in _paired(values, formals):
             if value is not None:
                 yield f"{what} '{value.name}'", formal, value
+
+
+def not_run(node: Node, reasons: Mapping[str, str]) -> UnsupportedError:
+    """The error for a node that no backend runs, for the reason of each of them by its name."""
+    hint = None if "onnxruntime" in reasons else "add the backend onnxruntime"
+    if node.domain not in STANDARD:
+        hint = "onnxruntime runs it with your library: --backend onnxruntime --custom-op-library FILE"
+    text = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    return UnsupportedError(f"no backend runs this node ({text})", node=node.label, hint=hint)

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ortconv.errors import FormatError, GraphError, UnsupportedError
-from ortconv.ir.schema import plain_domain
+from ortconv.ir.schema import plain_domain, schema
+from ortconv.ir.signature import STANDARD, check_counts
 from ortconv.onnxio.build import check_text
-from ortconv.onnxio.messages import graphs, subgraphs
+from ortconv.onnxio.messages import domain_of, graphs, label, subgraphs, walk
 from ortconv.onnxio.shield import MARK
 from ortconv.onnxlib import InferenceError, infer_shapes, newest_opsets
 from ortconv.onnxproto import IR_VERSION, GraphProto, ModelProto, NodeProto, OperatorSetIdProto
@@ -34,23 +35,28 @@ _HINT = "the file is damaged or not an ONNX model: export or download it again; 
 
 def not_onnx(data: memoryview, reason: str) -> FormatError:
     """The error for bytes that are no ONNX model. It names the actual format if it is recognized."""
+    return foreign(data) or FormatError(f"not a valid ONNX model: {reason}", hint=_HINT)
+
+
+def foreign(data: memoryview) -> FormatError | None:
+    """The error for bytes in a recognized format other than ONNX."""
     head = bytes(data[:512])
     for offset, magic, what, hint in _FOREIGN:
         if (head if offset else head.lstrip())[offset:].startswith(magic):
             return FormatError(f"the file {what}", hint=hint)
-    return FormatError(f"not a valid ONNX model: {reason}", hint=_HINT)
+    return None
 
 
 def check_versions(proto: ModelProto, oldest_opset: int) -> None:
     """Raise UnsupportedError for IR and operator set versions that are too old, or newer than the onnx package knows."""
     if proto.ir_version < OLDEST_IR:
-        raise UnsupportedError(f"IR version {proto.ir_version}, the oldest supported is {OLDEST_IR}", hint=_CONVERT)
+        raise UnsupportedError(f"IR version {proto.ir_version}, the oldest supported is {OLDEST_IR}", hint=_RAISE_IR)
     if proto.ir_version > IR_VERSION:
         raise UnsupportedError(
             f"IR version {proto.ir_version}, onnx {version_of_onnx()} knows {IR_VERSION}", hint=_UPGRADE
         )
     if not proto.opset_import:
-        raise GraphError("the model imports no operator set", hint="opset_import must name the versions it uses")
+        raise GraphError("the model imports no operator set", hint=_IMPORT)
     _check_opsets(proto.opset_import, oldest_opset)
     for function in proto.functions:
         _check_opsets(function.opset_import, oldest_opset)
@@ -78,7 +84,9 @@ def _check_opset(domain: str, version: int, oldest: int) -> None:
         raise UnsupportedError(
             f"opset {version} of '{domain or 'ai.onnx'}', onnx {version_of_onnx()} knows {limit}", hint=_UPGRADE
         )
-    if not oldest <= version < 1 << 31:
+    if not 0 <= version < 1 << 31:
+        raise GraphError(f"opset {version} of '{domain or 'ai.onnx'}' is not a version", hint=_IMPORT)
+    if version < oldest:
         raise UnsupportedError(
             f"opset {version} of '{domain or 'ai.onnx'}', the oldest supported is {oldest}", hint=_CONVERT
         )
@@ -164,12 +172,24 @@ def broken_rule(op: str, name: str, why: str) -> GraphError:
     return GraphError(f"breaks a rule of the operator: {why}", node=f"{op} '{name or '?'}'", hint=_RULES)
 
 
-def inference_error(text: str) -> GraphError:
-    """The error for a message with which onnx's inference failed."""
+def inference_error(text: str, message: bytes) -> GraphError:
+    """The error for a serialized model with whose nodes onnx's inference failed, for the reason in `text`."""
+    proto = ModelProto.FromString(message)
+    versions = {plain_domain(entry.domain): entry.version for entry in proto.opset_import}
+    try:
+        for node in walk(proto.graph.node):
+            domain = domain_of(node)
+            found = schema(domain, node.op_type, versions.get(domain, 0)) if domain in STANDARD else None
+            if found is not None:
+                check_counts(label(node), node.input, node.output, found)
+    except GraphError as error:
+        return error
     located = next(_located(text), None)
     return GraphError(f"shape inference: {text}") if located is None else broken_rule(*located)
 
 
 _RULES = "onnxruntime refuses the model as well: mend it where it is exported"
+_IMPORT = "opset_import must name the versions it uses"
+_RAISE_IR = f"load the model with onnx.load, set its ir_version to {OLDEST_IR}, and save it"
 _CONVERT = "raise it with onnx.version_converter.convert_version"
 _UPGRADE = "upgrade the onnx package (pip install --upgrade onnx), or export with an older version"

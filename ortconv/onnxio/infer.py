@@ -68,7 +68,7 @@ def infer_model(source: bytes, *, strict: bool = False, on_errors: Callable[[byt
                     raise ContradictionError(first_line(error)) from error
                 return infer_model(source)
             if not follow_values or not (isinstance(error, MemoryError) or "bad_alloc" in str(error)):
-                raise inference_error(first_line(error)) from error
+                raise inference_error(first_line(error), message) from error
             trim()  # the next limit allows as much again
         else:
             shielded.restore(inferred.graph)

@@ -57,10 +57,15 @@ def refuse_many_bytes(graph: Graph) -> None:
     """Raise UnsupportedError for a graph whose nodes read more bytes of constants than onnxruntime loads."""
     size = least_bytes(graph)
     if size > LARGEST_FILE:
-        raise UnsupportedError(
-            f"the weights have {size:,} bytes, {size / LARGEST_FILE:.1f} times the {LARGEST_FILE:,} that onnxruntime loads",
-            hint="quantize the weights or store them as float16, or split the model",
-        )
+        raise too_large(size, "onnxruntime loads")
+
+
+def too_large(size: int, holder: str) -> UnsupportedError:
+    """The error for weights beyond the limit of 2 GiB, which .ort files and messages of protobuf share."""
+    return UnsupportedError(
+        f"the weights have {size:,} bytes, {size / LARGEST_FILE:.1f} times the {LARGEST_FILE:,} that {holder}",
+        hint="quantize the weights or store them as float16, or split the model",
+    )
 
 
 def least_bytes(graph: Graph) -> int:

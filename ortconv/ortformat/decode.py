@@ -26,6 +26,18 @@ from ortconv.ortformat.layout import (
 
 _HINT = "ortconv convert makes an .ort file of an ONNX model, which is named x.onnx"
 
+
+def _not_ort(buffer: memoryview, found: bytes) -> FormatError:
+    """The error for bytes without the identifier of an .ort file."""
+    from ortconv.onnxio.check import foreign
+
+    if len(buffer) < 8:
+        reason = f"the file has {len(buffer)} bytes, too few for an .ort file"
+    else:
+        reason = f"byte 4: not an .ort file: the identifier is {found!r} instead of {IDENTIFIER!r}"
+    return foreign(buffer) or FormatError(reason, hint=_HINT)
+
+
 Record = Any
 """A named tuple with the fields of a table. An absent reference is None; vectors of references are lists, vectors of numbers are
 tuples, and bytes and structs are memoryviews.
@@ -61,13 +73,9 @@ class Decoder:
 
     def root(self) -> Record:
         """The InferenceSession record. Raises FormatError if the buffer is not a well-formed .ort file."""
-        if self.size < 8:
-            raise FormatError(f"the file has {self.size} bytes, too few for an .ort file", hint=_HINT)
         found = bytes(self.buffer[4:8])
         if found != IDENTIFIER:
-            raise FormatError(
-                f"byte 4: not an .ort file: the identifier is {found!r} instead of {IDENTIFIER!r}", hint=_HINT
-            )
+            raise _not_ort(self.buffer, found)
         return self._table("InferenceSession", self._target(0, "the root"), 1)
 
     # ------------------------------------------------------------------ tables

@@ -64,7 +64,7 @@ class ValueWriter:
             raise UnsupportedError(
                 f"the type of '{value.name}' is not known, and the ORT format needs it",
                 node=where,
-                hint="add its type to the model (value_info), or, for an operator from a custom library, to its outputs",
+                hint="give the library of its operator with --custom-op-library, or add the type to the model (value_info)",
             )
         self.where = where
         made = self.types[type] = self.type_info(type)

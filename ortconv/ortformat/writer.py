@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from ortconv.errors import GraphError, OrtconvError, UnsupportedError, UsageError
+from ortconv.errors import GraphError, OrtconvError, UnsupportedError, not_written
 from ortconv.files import created, drop_pages, replacing
 from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Node, Strings, Tensors, Types, Value
 from ortconv.ir.kernels import later_attributes
@@ -42,7 +42,7 @@ def write(model: Model, path: Path) -> None:
             for segment in segments:
                 _stream(segment, file)
     except OSError as error:
-        raise UsageError(f"cannot write: {error.strerror or error}", file=path) from error
+        raise not_written(error, path) from error
     except OrtconvError as error:
         raise error.at(file=model.path or None) from error
 

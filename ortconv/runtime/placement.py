@@ -8,7 +8,6 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
-from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.nesting import enclosing
 from ortconv.ir.order import readers_of
@@ -48,9 +47,9 @@ def place(graph: Graph, backends: Sequence[Backend]) -> list[Placement]:
                     refused[node][backend.name] = reason
     for node in graph:
         if node not in placed:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in refused[node].items())
-            hint = None if any(b.name == "onnxruntime" for b in backends) else "add the backend onnxruntime"
-            raise UnsupportedError(f"no backend runs this node ({reasons})", node=node.label, hint=hint)
+            from ortconv.ir.signature import not_run
+
+            raise not_run(node, refused[node])
     return [placed[node] for node in graph]
 
 

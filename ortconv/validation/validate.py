@@ -135,7 +135,7 @@ REFUSED = "try --optimization-level basic, which has standard operators only, or
 
 
 def _on_onnxruntime(expected: Reference, converted: Path, excused: bool, needs_provider: bool) -> EngineResult:
-    from ortconv.backends.onnxruntime_cpu import version
+    from ortconv.backends.onnxruntime_cpu import remedy, version
 
     about_source = expected.reasons.get("onnxruntime")
     try:
@@ -146,8 +146,9 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: bool, needs_p
         if needs_provider:
             return EngineResult("onnxruntime", skipped="onnxruntime: some nodes run only where a provider accepts them")
         if about_source is not None and "onnxruntime" not in expected.outputs:
+            advice = remedy(about_source) or "mend the model"
             raise UnsupportedError(
-                about_source, hint="the result has the same fault: mend the model, or --allow-unchecked"
+                about_source, hint=f"the result has the same fault: {advice}, or --allow-unchecked writes the file"
             ) from error
         raise UnsupportedError(
             f"{runtime_name()} does not load the result: {message_of(error, converted)}", hint=REFUSED

@@ -16,7 +16,7 @@ import click
 import onnx.parser
 import pytest
 
-from ortconv.cli import VERBS, cli, color, main, printable, progress
+from ortconv.cli import LINES, VERBS, cli, color, main, printable, progress
 from ortconv.cli.options import Role, is_output, role_of
 from ortconv.cli.render import grid, labeled
 from ortconv.report.sections import Toned
@@ -173,6 +173,7 @@ def test_the_nearest_name(line: str, near: str, k: Path, capsys: pytest.CaptureF
     ("line", "error", "hint"),
     [("run none.onnx", "MODEL: path 'none.onnx' does not exist", None),
      ("convert k.onnx --use-nnpai", "no such option", "did you mean --use-nnapi?"),
+    ("run k.onnx --html k.html", "no such option", "MODEL may be a directory of models"),
      ("convert k.onnx l.onnx", "got unexpected extra argument (l.onnx)", "MODEL may be a directory of models"),
      ("tune k.onnx l.onnx", "got unexpected extra argument (l.onnx)", "see ortconv tune --help"),
      ("diff k.onnx", "missing argument 'B'", "usage: ortconv diff [OPTIONS] A B; see ortconv diff --help"),
@@ -406,6 +407,8 @@ def test_a_dimension_that_some_models_lack(k: Path, capsys: pytest.CaptureFixtur
     assert "--fix-dim btach: no input of any model" in capsys.readouterr().err
     assert main(["convert", "in/static.onnx", "-o", "s.ort", "-q", "--fix-dim", "batch=1"]) == 2
     assert "no input has a dimension named 'batch'" in capsys.readouterr().err
+    assert main(["convert", "in/dynamic.onnx", "-o", "s.ort", "-q", "--fix-dim", f"batch={10**18}"]) == 2
+    assert "is not NAME=N with a positive number of at most 18 digits" in capsys.readouterr().err
 
 
 def test_a_misspelled_pass_is_said_once(k: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -457,7 +460,27 @@ def test_numbers_of_options(line: str, capsys: pytest.CaptureFixture[str]) -> No
     ],
 )
 def test_names_control_neither_the_terminal_nor_a_workflow(name: str, shown: str) -> None:
-    assert printable(name) == shown
+    assert printable(name, LINES) == shown
+
+
+def test_a_name_of_two_lines_is_shown_in_one(
+    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "a\nerror: b.onnx"
+    shutil.copy(samples / "mnist.onnx", tmp_path / name)
+    (tmp_path / "c\n.onnx").write_bytes(b"damaged")
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["convert", name, "-o", "c\nd.ort"], ["inspect", name], ["run", name], ["partition", name]):
+        assert main(arguments) == 0
+    assert main(["inspect", "c\n.onnx"]) == 3
+    shown = "".join(capsys.readouterr())
+    assert "error: b.onnx" not in [line[:13] for line in shown.splitlines()]
+    for part in (
+        "a\\nerror: b.onnx -> c\\nd.ort\n",
+        "also wrote c\\nd.required_operators.config\n",
+        "error: c\\n.onnx: ",
+    ):
+        assert part in shown
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])

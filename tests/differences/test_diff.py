@@ -365,6 +365,9 @@ def test_constants_of_other_types_and_strings() -> None:
     texts = [numpy_helper.from_array(np.array(words, object), "c") for words in (["a", "b"], ["a", "c"])]
     (change,) = ortconv.diff(*map(with_constant, texts)).changes
     assert (change.kind, change.detail) == ("constant", "1 of 2 elements differ")
+    numbers = [numpy_helper.from_array(np.float32(row), "c") for row in ([1, 2], [np.nan, np.nan])]
+    (change,) = ortconv.diff(*map(with_constant, numbers)).changes
+    assert change.detail == "2 of 2 elements differ"
     floats = [numpy_helper.from_array(np.array([1, np.nan], kind), "c") for kind in (np.float32, np.float64)]
     assert ortconv.diff(with_constant(floats[0]), with_constant(floats[0])).equal
     (change,) = ortconv.diff(*map(with_constant, floats)).changes

@@ -279,6 +279,25 @@ def test_no_model_is_written_over(samples: Path, tmp_path: Path) -> None:
         ortconv.export(samples / "mnist.onnx", tmp_path / "m.ort")
 
 
+def test_weights_beyond_the_limit_of_a_message_are_named(tmp_path: Path) -> None:
+    weights = onnx.TensorProto(name="w", data_type=1, dims=[1 << 15, 1 << 14], data_location=onnx.TensorProto.EXTERNAL)
+    weights.external_data.add(key="location", value="w.bin")
+    with open(tmp_path / "w.bin", "wb") as file:
+        file.truncate(1 << 31)
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[1,32768] x) => (float[1,16384] y) { y = MatMul(x, w) }'
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(weights)
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    for change in (
+        lambda: ortconv.export(tmp_path / "m.onnx", tmp_path / "x.onnx"),
+        lambda: ortconv.bundle(tmp_path / "m.onnx", tmp_path / "b.zip"),
+        lambda: ortconv.reduce(tmp_path / "m.onnx", tmp_path / "r.onnx", lambda path: True),
+    ):
+        with pytest.raises(UnsupportedError, match=r"m\.onnx: the weights have 2,147,483,648 bytes, 1\.0 times"):
+            change()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.onnx", "w.bin"]
+
+
 def test_bytes_and_messages_are_sources(tmp_path: Path) -> None:
     proto = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'

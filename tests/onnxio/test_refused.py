@@ -49,7 +49,6 @@ VERSIONS = [
     ('ir_version: 8, opset_import: ["" : 6]', "opset 6"),
     ('ir_version: 8, opset_import: ["" : 999]', "opset 999"),
     ('ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 99]', "opset 99 of 'ai.onnx.ml'"),
-    ('ir_version: 8, opset_import: ["" : 17, "own" : -1]', "opset -1"),
 ]
 
 
@@ -65,6 +64,27 @@ def test_versions_out_of_range(header: str, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message) as caught:
         from_proto(proto)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("ir", [-5, 0, 1, 2])
+def test_an_old_ir_version_is_raised_as_the_hint_says(ir: int) -> None:
+    proto = parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float x) => (float y) { y = Add(x, x) }')
+    proto.ir_version = ir
+    with pytest.raises(UnsupportedError, match=f"IR version {ir}") as refused:
+        from_proto(proto)
+    assert "set its ir_version to 3" in (refused.value.hint or "")
+    proto.ir_version = 3
+    from_proto(proto)
+
+
+@pytest.mark.parametrize("domain", ["", "ai.onnx.ml", "own"])
+def test_an_impossible_opset_is_no_old_one(domain: str) -> None:
+    proto = parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float x) => (float y) { y = Add(x, x) }')
+    del proto.opset_import[:]
+    proto.opset_import.add(domain=domain, version=-3)
+    with pytest.raises(GraphError, match=r"opset -3 of .* is not a version") as refused:
+        from_proto(proto)
+    assert refused.value.hint == "opset_import must name the versions it uses"
 
 
 @pytest.mark.parametrize(("opset", "body"), [(1, "y = MatMul(x, x)"), (6, "r = Relu(x) y = Softmax(r)")])

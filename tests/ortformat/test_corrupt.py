@@ -170,6 +170,22 @@ def test_messages(data: bytes, message: str) -> None:
         decode(data)
 
 
+@pytest.mark.parametrize(
+    ("data", "message", "hint"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "a Git LFS pointer", "git lfs pull"),
+        (b"<!DOCTYPE html><title>404</title>", "HTML", "download the raw file"),
+        (b"\x1c\0\0\0TFL3" + bytes(40), "TensorFlow Lite", "tf2onnx"),
+        (b"\x1f\x8b", "gzip", "unpack"),
+        (b"\x08\x07\x12\x08ortconv", "too few|the identifier is", "of an ONNX model"),
+    ],
+)
+def test_other_formats_are_named(data: bytes, message: str, hint: str) -> None:
+    with pytest.raises(FormatError, match=message) as refused:
+        decode(data)
+    assert hint in (refused.value.hint or "")
+
+
 def test_vectors_that_share_bytes_are_refused_before_they_are_made() -> None:
     """Many strings that overlap would need the square of the file's size."""
     count, body = 5000, 200_000

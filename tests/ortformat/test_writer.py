@@ -348,8 +348,10 @@ def test_failure_leaves_what_was_there(error: BaseException, tmp_path: Path, mon
         raise error
 
     monkeypatch.setattr(writer, "serialize", segments)
-    with pytest.raises(UsageError if isinstance(error, OSError) else type(error)):
+    with pytest.raises(UsageError if isinstance(error, OSError) else type(error)) as caught:
         save(from_proto(MODELS["if"]), path)
+    if isinstance(caught.value, UsageError):
+        assert caught.value.hint == "make room, or write to another place"
     assert path.read_bytes() == b"before"
     assert os.listdir(tmp_path) == ["x.ort"]
 

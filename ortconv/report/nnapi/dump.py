@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ortconv.backends.nnapi.backend import NnapiOptions, NnapiProgram, RecordingBackend
+from ortconv.ir.graph import Node
 from ortconv.ir.model import Model
+from ortconv.ir.tensor import RuntimeValue
 from ortconv.nnapi import dump
 from ortconv.runtime.backend import Region
 from ortconv.runtime.session import Session
@@ -17,8 +20,26 @@ Compiled = list[tuple[Region, NnapiProgram]]
 def compiled(model: Model, options: NnapiOptions) -> Compiled:
     """The partitions of a model, lowered and compiled, in the order in which they run."""
     backend = RecordingBackend(options)
-    Session(model, [backend])
+    Session(model, [backend, _Elsewhere()])
     return backend.compiled
+
+
+class _Elsewhere:
+    """The backend of all nodes outside partitions. It has no objection to any, since nothing runs."""
+
+    name = RecordingBackend.fallback
+
+    def available(self) -> None:
+        return None
+
+    def objections(self, node: Node) -> Iterator[str]:
+        return iter(())
+
+    def compile(self, region: Region) -> Self:
+        return self
+
+    def run(self, inputs: Sequence[RuntimeValue]) -> list[RuntimeValue]:
+        raise NotImplementedError
 
 
 def document(model: Path, partitions: Compiled) -> dict[str, Any]:
