@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from itertools import chain, repeat
 
-from ortconv.errors import GraphError, UnsupportedError, nearest
+from ortconv.errors import GraphError, nearest
 from ortconv.ir.attributes import Floats, Graphs, Ints, Strings, Tensors, Types
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.kernels import UNKNOWN, type_text
@@ -17,7 +17,6 @@ from ortconv.wording import counted
 
 STANDARD = frozenset({"", "ai.onnx.ml", "ai.onnx.preview.training", MICROSOFT})
 """Domains for which all operators have a schema here. Operators of other domains are custom."""
-
 
 _KINDS: dict[type, str] = {
     bool: "INT", int: "INT", float: "FLOAT", str: "STRING", Tensor: "TENSOR", SparseTensor: "SPARSE_TENSOR",
@@ -238,12 +237,3 @@ def _operands(node: Node, found: Schema) -> Iterator[FormalOperand]:
         for value, formal in _paired(values, formals):
             if value is not None:
                 yield f"{what} '{value.name}'", formal, value
-
-
-def not_run(node: Node, reasons: Mapping[str, str]) -> UnsupportedError:
-    """The error for a node that no backend runs, for the reason of each of them by its name."""
-    hint = None if "onnxruntime" in reasons else "add the backend onnxruntime"
-    if node.domain not in STANDARD:
-        hint = "onnxruntime runs it with your library: --backend onnxruntime --custom-op-library FILE"
-    text = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-    return UnsupportedError(f"no backend runs this node ({text})", node=node.label, hint=hint)

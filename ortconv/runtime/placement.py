@@ -8,6 +8,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
+from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.nesting import enclosing
 from ortconv.ir.order import readers_of
@@ -47,10 +48,19 @@ def place(graph: Graph, backends: Sequence[Backend]) -> list[Placement]:
                     refused[node][backend.name] = reason
     for node in graph:
         if node not in placed:
-            from ortconv.ir.signature import not_run
-
-            raise not_run(node, refused[node])
+            raise _not_run(node, refused[node])
     return [placed[node] for node in graph]
+
+
+def _not_run(node: Node, reasons: Mapping[str, str]) -> UnsupportedError:
+    """The error for a node that no backend runs, for the reason of each of them by its name."""
+    from ortconv.ir.signature import STANDARD
+
+    hint = None if "onnxruntime" in reasons else "add the backend onnxruntime"
+    if node.domain not in STANDARD:
+        hint = "onnxruntime runs it with your library: --backend onnxruntime --custom-op-library FILE"
+    text = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    return UnsupportedError(f"no backend runs this node ({text})", node=node.label, hint=hint)
 
 
 def _claim(
