@@ -16,6 +16,7 @@ from ortconv.runtime.session import Session
 from ortconv.validation.engines import message_of, runtime_name
 from ortconv.validation.reference import Reference
 from ortconv.validation.shrink import shrink, shrunk
+from ortconv.wording import and_others
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,15 @@ def _on_numpy(expected: Reference, converted: Path, excused: bool) -> EngineResu
 REFUSED = "try --optimization-level basic, which has standard operators only, or --target-ort; --allow-unchecked writes the file"
 
 
+def _remedy(expected: Reference) -> str:
+    """The advice for a model that onnxruntime does not load, like the result."""
+    if expected.unknown and expected.settings.custom_op_library is None:
+        return (
+            f"if a library has {and_others(expected.unknown)}, give it with --custom-op-library; or --allow-unchecked"
+        )
+    return "the result has the same fault: mend the model, or --allow-unchecked"
+
+
 def _on_onnxruntime(expected: Reference, converted: Path, excused: bool, needs_provider: bool) -> EngineResult:
     from ortconv.backends.onnxruntime_cpu import version
 
@@ -146,9 +156,7 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: bool, needs_p
         if needs_provider:
             return EngineResult("onnxruntime", skipped="onnxruntime: some nodes run only where a provider accepts them")
         if about_source is not None and "onnxruntime" not in expected.outputs:
-            raise UnsupportedError(
-                about_source, hint="the result has the same fault: mend the model, or --allow-unchecked"
-            ) from error
+            raise UnsupportedError(about_source, hint=_remedy(expected)) from error
         raise UnsupportedError(
             f"{runtime_name()} does not load the result: {message_of(error, converted)}", hint=REFUSED
         ) from error
