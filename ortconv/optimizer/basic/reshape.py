@@ -6,7 +6,8 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operands import ints
-from ortconv.optimizer.conditions import RESHAPES, same_dim, same_shape
+from ortconv.ir.operators import Trait, named
+from ortconv.optimizer.conditions import RESHAPES, same_dim, same_shape, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import compose, identity, transpose_perm
@@ -98,6 +99,24 @@ def merge_reshapes(m: Match) -> Replacement:
     result = reshaped(m, x, refined(_through(inner, wanted), root.out))
     alone = len(inner.out.uses) == 1 and not inner.out.is_output
     return result if alone or result is x else None
+
+
+_ELEMENTWISE = P(tuple(named(Trait.ELEMENTWISE)), P(RESHAPES, "x", ..., name="first", shared=True), ..., name="inner")
+
+
+@rule("ReshapeFusion", P(RESHAPES, _ELEMENTWISE, ...))
+def eliminate_around_elementwise(m: Match) -> Replacement:
+    """Reshape(f(Reshape(x)))  ->  f(x) for an elementwise f, if x has the shape of the result; also Squeeze, Unsqueeze and Flatten
+
+    Differs: ONNX Runtime keeps both.
+    """
+    x, first, inner, wanted = m.x, m.node("first"), m.node("inner"), target(m.root)
+    if wanted is None or len(inner.outputs) > 1:
+        return None
+    behind = (DimOf(first.out, e.axis) if isinstance(e, DimOf) and e.value is inner.out else e for e in wanted)
+    if not has_dims(x, refined(_through(first, tuple(behind)), m.root.out)):
+        return None
+    return New(inner.op, [x, *inner.inputs[1:]], inner.attrs, like=inner, types=[with_shape(inner.out, x.shape)])
 
 
 _MOVES = ("Transpose", "Reshape")
@@ -222,6 +241,7 @@ RULES = (
     *eliminate_reshape,
     *fix_reshape,
     *merge_reshapes,
+    *eliminate_around_elementwise,
     *merge_transposes,
     *pick_before_transpose,
     *fuse_shape_source,
