@@ -10,15 +10,15 @@ import numpy as np
 from ortconv.executor.kernels.evaluate import run_kernel
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
-from ortconv.ir.tensor import Array, dense
+from ortconv.ir.tensor import Array, Tensor, dense
 
 KNOWN: dict[str, tuple[str, ...]] = {
     "OneHotEncoder": ("cats_strings", "cats_int64s"),
-    "LabelEncoder": ("keys_strings", "keys_int64s"),
-    "CategoryMapper": ("cats_strings",),
+    "LabelEncoder": ("classes_strings", "keys_strings", "keys_int64s", "keys_floats", "keys_tensor"),
+    "CategoryMapper": ("cats_strings", "cats_int64s"),
     "TfIdfVectorizer": ("pool_strings", "pool_int64s"),
 }
-"""The attributes that list the elements which an operator knows."""
+"""The attributes, lists or tensors, with the elements that an operator knows."""
 
 SPLITTING = frozenset(("StringNormalizer", "Tokenizer"))
 
@@ -46,8 +46,23 @@ def with_known_elements(graph: Graph, feeds: dict[str, Any], seed: int, *, all_k
     places, texts = _places(graph, {v: n.reshape(feeds[v.name].shape) for v, n in zip(inputs, numbers)})
     _put_known(elements, readers, places, texts, np.random.default_rng(seed))
     parts = np.split(elements, ends[:-1])
-    changed = {v.name: p.reshape(feeds[v.name].shape).astype(feeds[v.name].dtype) for v, p in zip(inputs, parts)}
-    return feeds | changed
+    return feeds | {v.name: _converted(part, feeds[v.name]) for v, part in zip(inputs, parts)}
+
+
+def _converted(elements: Array, old: Array) -> Array:
+    """The elements with the shape and type of `old`. Those that this type does not hold remain as in `old`."""
+    try:
+        return elements.reshape(old.shape).astype(old.dtype)
+    except (ValueError, OverflowError):
+        pairs = zip(elements, old.reshape(-1).tolist())
+        return np.array([_held(new, was, old.dtype) for new, was in pairs], old.dtype).reshape(old.shape)
+
+
+def _held(new: object, was: object, dtype: np.dtype[Any]) -> object:
+    try:
+        return np.array(new, object).astype(dtype).item()
+    except (ValueError, OverflowError):
+        return was
 
 
 def _put_known(
@@ -55,19 +70,21 @@ def _put_known(
 ) -> None:
     """Put known elements where these nodes read them; those that forbid others come last."""
     for node in sorted(readers, key=_forbids_others):
-        source = node.input(0)
+        source, known = node.input(0), _known(node)
+        if not known.size:
+            continue
         if source in places:
             at = places[source][places[source] >= 0]
             at = at if _forbids_others(node) else at[rng.random(at.size) < SHARE]
-            elements[at] = rng.choice(_known(node), at.size)
+            elements[at] = rng.choice(known, at.size)
         elif source in texts:
             for at in texts[source]:
-                elements[at] = _text(rng, _known(node))
+                elements[at] = _text(rng, known)
 
 
 def _known(node: Node) -> Array:
-    lists = (node.attrs.get(name) for name in KNOWN[node.op])
-    return np.array(next((found for found in lists if found), [""]), object)
+    found = (node.attrs.get(name, ()) for name in KNOWN[node.op])
+    return np.concatenate([np.array(f.numpy() if isinstance(f, Tensor) else f, object).reshape(-1) for f in found])
 
 
 def _forbids_others(node: Node) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from ortconv.inputs.demands import Demand, Extent, Numbers, demands
@@ -14,6 +14,9 @@ from ortconv.ir.tensor import LARGEST_RANK
 
 ROUNDS = 24
 """Maximum number of changes of sizes to meet demands; the remaining demands are left to trial."""
+
+STEPS = (1, 2, 4, 8, 16, 32)
+"""Changes of a dimension that are tried until a size that depends on it changes: strides may be larger than 1."""
 
 LARGEST_SIZE = 1 << 20
 """Upper bound of free dimensions."""
@@ -140,6 +143,27 @@ def _search(problem: Problem, found: Solution, key: DemandKey, demand: Demand) -
                 size, gap, trial = trial, gap + moved, max(1, round(trial - (gap + moved) / slope))
             last = again
             if trial == size or trial > LARGEST_SIZE:
+                break
+    return demand.kind == "multiple" and _align(problem, found, key, demand, equal)
+
+
+def _align(
+    problem: Problem, found: Solution, key: DemandKey, demand: Demand, equal: Mapping[str, Collection[str]]
+) -> bool:
+    """Enlarge a free dimension, if possible no batch, so that the demanded size becomes a multiple. The size must grow evenly with
+    the dimension, as behind convolutions without padding. Returns True if there is such a dimension.
+    """
+    for name in sorted(problem.free, key=problem.batches.__contains__):
+        names, size = equal.get(name, (name,)), found.sizes[name]
+        for step in STEPS if name not in found.implied else ():
+            tried = demands_for(problem, found.sizes | dict.fromkeys(names, size + step))
+            have = next((one.have for other, one in tried if other == key and one.want == demand.want), demand.have)
+            counts = range(1, min(demand.want, LARGEST_SIZE // step) + 1) if have != demand.have else ()
+            fitting = (n for n in counts if (demand.have + (have - demand.have) * n) % demand.want == 0)
+            if (count := next(fitting, None)) is not None:
+                found.sizes |= dict.fromkeys(names, size + step * count)
+                return True
+            if have != demand.have:
                 break
     return False
 

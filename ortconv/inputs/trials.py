@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ortconv.errors import BackendError, OrtconvError, UsageError
@@ -21,6 +22,12 @@ Run = Callable[[Feeds], list[Any]]
 
 FURTHER_SETS = (("negative", True), ("large", False), ("zeros", False))
 """The sets after the first one: the kind of elements, and whether free dimensions are to be 1."""
+
+LIMIT, QUICK = 1 / 2, 1 / 20
+"""Shares of the remaining time for one run, and for one of a loop without a limit on its turns while there are other elements."""
+
+OTHER_ELEMENTS = (("fraction", 0), ("negative", 0), ("drawn", 1), ("drawn", 2))
+"""Kinds of elements with which a loop may end, and what is added to the seed."""
 
 COPIES = 4
 """Approximate number of runs of each set of inputs: source and result, on two engines."""
@@ -63,9 +70,9 @@ def trials(
     yield from _others(first.choice, run, clock, first.seconds, notes)
 
 
-def _timed(run: Run, feeds: Feeds, clock: Clock) -> list[Any]:
-    """Run within the limits of the budget."""
-    with within(clock.left / 2), memory_limit(clock.memory_of_run):
+def _timed(run: Run, feeds: Feeds, clock: Clock, share: float = LIMIT) -> list[Any]:
+    """Run within a share of the remaining time, and within the memory of the budget."""
+    with within(clock.left * share), memory_limit(clock.memory_of_run):
         return run(feeds)
 
 
@@ -85,15 +92,17 @@ def _first(tried: Iterable[Choice], run: Run, clock: Clock) -> _FirstRun:
     """
     failure: OrtconvError | None = None
     beyond: tuple[Sizes, CannotTryError] | None = None
-    for choice in tried:
+    for choice, share in chain.from_iterable(map(_attempts, tried)):
         problem, sizes, seed, kind = choice
         if beyond is not None and not _are_smaller(sizes, beyond[0]):
             continue
         feeds = make(problem, sizes, seed, kind=kind)
         began = time.process_time()
         try:
-            return _FirstRun(choice, feeds, _timed(run, feeds, clock), time.process_time() - began)
+            return _FirstRun(choice, feeds, _timed(run, feeds, clock, share), time.process_time() - began)
         except (TimeLimitError, MemoryError) as error:
+            if share < LIMIT and isinstance(error, TimeLimitError):
+                continue
             reason = _too_much(problem, clock, error)
             if beyond is not None or not problem.free or isinstance(reason, BeyondBudgetError):
                 raise reason from error
@@ -103,6 +112,17 @@ def _first(tried: Iterable[Choice], run: Run, clock: Clock) -> _FirstRun:
     if beyond is not None:
         raise beyond[1]
     raise failure or CannotTryError("no sizes of the free dimensions fit the model")
+
+
+def _attempts(choice: Choice) -> Iterator[tuple[Choice, float]]:
+    """A choice, and its share of the remaining time. Before it, short runs with other elements too, if a loop has no limit on its
+    turns: with some elements it may not end.
+    """
+    if any(node.is_op("Loop") and _has_no_limit(node) for node in choice.problem.graph.walk()):
+        yield choice, QUICK
+        for kind, more in OTHER_ELEMENTS:
+            yield choice._replace(kind=kind, seed=choice.seed + more), QUICK
+    yield choice, LIMIT
 
 
 def _are_smaller(sizes: Sizes, limits: Sizes) -> bool:
@@ -175,13 +195,21 @@ MOST_TURNS = 1 << 31
 
 def _is_endless(node: Node) -> bool:
     """True if a Loop has a constant number of turns that counts as endless, and no condition that ends it earlier."""
-    turns, going, body = node.constant(0), node.input(1), node.subgraphs[0]
-    if turns is None or turns.size != 1 or int(turns.numpy().reshape(())) < MOST_TURNS:
+    going, body = node.input(1), node.subgraphs[0]
+    if node.input(0) is None or not _has_no_limit(node):
         return False
     if going is not None and not _is_true(going):
         return False
     value = body.outputs[0].original
     return value in body.inputs[1:2] or _is_true(value)
+
+
+def _has_no_limit(node: Node) -> bool:
+    """True if a Loop has no number of turns, or a constant one that counts as endless."""
+    turns = node.constant(0)
+    if turns is None:
+        return node.input(0) is None
+    return turns.size == 1 and int(turns.numpy().reshape(())) >= MOST_TURNS
 
 
 def _is_true(value: Value) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ortconv.inspection.quantization import ModelQuantization
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
-from ortconv.ir.schema import schema_of
+from ortconv.ir.schema import unknown_operators
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import DType, open_dims
 from ortconv.partition import Target, partition
@@ -123,7 +123,7 @@ def _copies(found: list[Value]) -> int:
 
 
 def _operators(graph: Graph) -> Iterator[Note]:
-    unknown = sorted({f"{n.domain}:{n.op}" for n in graph.walk() if schema_of(n) is None})
+    unknown = unknown_operators(graph)
     if unknown:
         message = f"operators that ONNX Runtime does not have: {', '.join(unknown)}"
         yield Note("custom", message, "give --custom-op-library")

@@ -16,7 +16,8 @@ from ortconv.ir.value import Value
 class GraphReader:
     """The names of one graph while it is filled: `own` are its values, `outer` those of the enclosing scopes.
 
-    A value that would hide an outer one gets a fresh name, unless its name is in `kept`.
+    A value that would hide an outer one gets a fresh name, unless its name is in `kept`. `copies` are the names of repeated
+    outputs, with those of the values that the graph returns instead.
     """
 
     def __init__(self, graph: Graph, outer: MutableMapping[str, Value]) -> None:
@@ -24,6 +25,7 @@ class GraphReader:
         self.outer = outer
         self.own: dict[str, Value] = {}
         self.kept: set[str] = set()
+        self.copies: list[tuple[str, str]] = []
 
     def keep(self, owner: Node, *names: Iterable[str]) -> None:
         """Keep the names of inputs and outputs if the owner of this graph finds them by name."""
@@ -84,7 +86,10 @@ class GraphReader:
             value = self.own.get(name) or self.outer.get(name)
             if value is None:
                 raise GraphError(f"graph output '{name}' is not defined anywhere")
-            if value.graph is not self.graph or value in outputs:
+            if value in outputs:
+                value = self.graph.add_node("Identity", [value], [self.graph.fresh(name)], types=[value.type]).out
+                self.copies.append((name, value.name))
+            elif value.graph is not self.graph:
                 value = self.graph.add_node("Identity", [value], types=[value.type]).out
             outputs[value] = None
         self.graph.set_outputs(outputs)

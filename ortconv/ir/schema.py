@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ortconv.ir.graph import Attribute, Floats, Ints, Node, Strings, Value
+from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.protobuf import fields
 
@@ -101,6 +101,11 @@ def schema_of_id(text: str) -> Schema | None:
 def schema_of(node: Node) -> Schema | None:
     """The schema of a node for the operator sets of its graph; None if there is none."""
     return schema(node.domain, node.op, node.opset)
+
+
+def unknown_operators(graph: Graph) -> list[str]:
+    """The operators that ONNX Runtime does not have, in this graph and its subgraphs, as domain:operator."""
+    return sorted({f"{n.domain}:{n.op}" for n in graph.walk() if schema_of(n) is None})
 
 
 def since_version(node: Node) -> int:

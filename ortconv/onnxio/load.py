@@ -152,6 +152,7 @@ def _load(
         model, builder = begin(proto, resolve, symbol)
         del proto
         builder.finish(nodes)
+        warnings += (f"output '{name}' is listed again; this copy is named '{new}'" for name, new in builder.copies)
         del builder, nodes
         if is_large:
             return_freed_memory()

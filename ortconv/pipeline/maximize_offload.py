@@ -120,7 +120,7 @@ def repair(graph: Graph, target: Target, names: Collection[str], context: Contex
             break
     if len(context.trace) == known:
         return False
-    _tidy(graph, context)
+    _tidy(graph, context, Pass("ReshapeFusion", "basic.reshape:CHAINS"))
     return True
 
 
@@ -190,11 +190,11 @@ def _refused(work: Grouping) -> list[Node]:
     return [node for u in work.against for node in work.units[u].nodes]
 
 
-def _tidy(graph: Graph, context: Context) -> None:
-    """Remove redundancy between rewrites: consecutive Reshapes, and several equal Reshapes of one value."""
+def _tidy(graph: Graph, context: Context, reshapes: Pass | None = None) -> None:
+    """Remove redundancy between rewrites: Reshapes that cancel out or follow each other, and several equal ones of one value."""
     from ortconv.optimizer import basic
 
-    for _ in run_passes(graph, (basic.SHARING, basic.COMMON, basic.RESHAPES), context):
+    for _ in run_passes(graph, (basic.SHARING, basic.COMMON, reshapes or basic.RESHAPES), context):
         pass
 
 

@@ -21,7 +21,7 @@ from ortconv.inputs.size_search import choices
 from ortconv.inputs.trials import Run, Trial, trials
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
-from ortconv.ir.schema import overwritten_inputs
+from ortconv.ir.schema import overwritten_inputs, unknown_operators
 from ortconv.models import load
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
@@ -66,6 +66,7 @@ class SourceRuns:
         graph = model.graph
         self.names = [v.name for v in graph.outputs]
         self.is_narrow = is_narrow(graph)
+        self.unknown = unknown_operators(graph)
         self.trials: list[Trial] = []
         self.outputs: dict[str, list[Outputs | None]] = {}
         self.reasons: dict[str, str] = {}

@@ -16,6 +16,7 @@ from ortconv.runtime.session import Session
 from ortconv.validation.engines import message_of, runtime_name
 from ortconv.validation.reference import Reference
 from ortconv.validation.shrink import shrink, shrunk
+from ortconv.wording import and_others
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +135,17 @@ def _on_numpy(expected: Reference, converted: Path, excused: bool) -> EngineResu
 REFUSED = "try --optimization-level basic, which has standard operators only, or --target-ort; --allow-unchecked writes the file"
 
 
+def _remedy(expected: Reference, reason: str) -> str:
+    """The advice for a model that onnxruntime does not load, like the result, for this reason."""
+    from ortconv.backends.onnxruntime_cpu import remedy
+
+    if expected.unknown and expected.settings.custom_op_library is None:
+        return f"if a library has {and_others(expected.unknown)}, give it with --custom-op-library; or --allow-unchecked"
+    return f"the result has the same fault: {remedy(reason) or 'mend the model'}, or --allow-unchecked writes the file"
+
+
 def _on_onnxruntime(expected: Reference, converted: Path, excused: bool, needs_provider: bool) -> EngineResult:
-    from ortconv.backends.onnxruntime_cpu import remedy, version
+    from ortconv.backends.onnxruntime_cpu import version
 
     about_source = expected.reasons.get("onnxruntime")
     try:
@@ -146,10 +156,7 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: bool, needs_p
         if needs_provider:
             return EngineResult("onnxruntime", skipped="onnxruntime: some nodes run only where a provider accepts them")
         if about_source is not None and "onnxruntime" not in expected.outputs:
-            advice = remedy(about_source) or "mend the model"
-            raise UnsupportedError(
-                about_source, hint=f"the result has the same fault: {advice}, or --allow-unchecked writes the file"
-            ) from error
+            raise UnsupportedError(about_source, hint=_remedy(expected, about_source)) from error
         raise UnsupportedError(
             f"{runtime_name()} does not load the result: {message_of(error, converted)}", hint=REFUSED
         ) from error

@@ -74,6 +74,25 @@ def test_texts_have_known_words_and_some_tokens_are_unknown() -> None:
     assert labels > {"one", "two"}
 
 
+LABELS = """<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 4]>
+g (int64[n] i, float[n] f, int64[n] s) => (int64[n] a, string[n] b, int64[n] c) {
+  a = ai.onnx.ml.LabelEncoder<keys_tensor = int64[2] {70, 71}, values_tensor = int64[2] {1, 2}, default_tensor = int64[1] {0}>(i)
+  b = ai.onnx.ml.LabelEncoder<keys_floats = [50.0, 51.0], values_strings = ["u", "v"]>(f)
+  words = Cast<to = 8>(s)
+  c = ai.onnx.ml.LabelEncoder<keys_strings = ["word", "40"], values_int64s = [1, 2]>(words)
+}"""
+
+
+def test_keys_may_be_tensors_or_floats_or_have_another_type_than_the_input() -> None:
+    feeds = [feeds_of(graph_of(LABELS), seed) for seed in range(8)]
+    assert [{*np.concatenate([each[name] for each in feeds])} & {70, 71, 50.0, 51.0, 40} for name in "ifs"] == [
+        {70, 71},
+        {50.0, 51.0},
+        {40},
+    ]
+    assert feeds[0]["s"].dtype == np.int64
+
+
 def test_ranges_that_a_user_gives_are_kept() -> None:
     assert (feeds_of(graph_of(COLUMNS), 0, size=Draw(low=1, high=2))["size"] < 3).all()
 

@@ -260,6 +260,13 @@ SOLVED = {
         ),
         {"H": 16},
     ),
+    "a multiple behind a convolution without padding": (
+        graph(
+            "c = Conv(x, w) m = MaxPool<kernel_shape = [1, 2], strides = [1, 2]>(c) y = Reshape(m, t)", "float[N,1,3,W] x",
+            w=(1, 1, 1, 5), t=ints(-1, 159),
+        ),
+        {"N": 1, "W": 110},
+    ),
     "a dimension that its name states as a sum": (
         graph("y = Identity(m)", 'float[N,P] p, float[N,R] x, float[N,"P + R + 1"] m'),
         {"N": 1, "P": 8, "R": 8, "P + R + 1": 17},

@@ -65,6 +65,21 @@ def test_a_loop_without_end_is_not_tried(tmp_path: Path) -> None:
     assert ortconv.convert(source, tmp_path / "m.ort", allow_unchecked=True).validation is not None
 
 
+@pytest.mark.parametrize(("limit", "sign"), [("n", 1), ("", -1)])
+def test_elements_with_which_a_loop_ends_are_found(limit: str, sign: int, tmp_path: Path) -> None:
+    """x is added in each turn until the sum is 5 or more, or -5 or less."""
+    text = f"""g (float[4] x) => (float y)
+        <int64 n = {{9223372036854775807}}, float zero = {{0}}, float end = {{{5 * sign}}}, bool t = {{1}}> {{
+        low = ReduceMin<keepdims = 0>(x) high = ReduceMax<keepdims = 0>(x) product = Mul(low, high) one = Abs(low)
+        opposite = Less(product, zero) step = Where(opposite, zero, {"low" if sign > 0 else "high"})
+        y = Loop({limit}, t, zero) <body = b (int64 i, bool going, float v) => (bool more, float w) {{
+            w = Add(v, step) more = {"Less" if sign > 0 else "Greater"}(w, end) }}> }}"""
+    source = text_models.save(tmp_path / "m.onnx", text)
+    found = ortconv.convert(source, tmp_path / "m.ort").validation
+    assert found is not None
+    assert found.inputs[0].startswith("fraction" if sign > 0 else "negative")
+
+
 def test_a_loop_that_nothing_ends_runs_on_no_engine(tmp_path: Path) -> None:
     body = "y = Loop(, , x) <body = b (int64 i, bool going, float[2] v) => (bool more, float[2] w) {"
     source = save_nodes(tmp_path / "m.onnx", f"{body} more = Identity(going) w = Neg(v) }}>", "float[2] x")
@@ -191,12 +206,12 @@ def test_runs_that_take_too_long(slow: int, proof: str, monkeypatch: pytest.Monk
     """What is too slow on numpy runs on onnxruntime; what is too slow on both runs on smaller inputs."""
     timed, late = trials._timed, [TimeLimitError("late", backend="numpy")] * slow
 
-    def timed_unless_late(run: Any, feeds: Any, clock: Any) -> Any:
+    def timed_unless_late(run: Any, feeds: Any, clock: Any, *share: float) -> Any:
         if late:
             clock.used = 100.0
             raise late.pop()
         assert clock.left > 4
-        return timed(run, feeds, clock)
+        return timed(run, feeds, clock, *share)
 
     monkeypatch.setattr(trials, "_timed", timed_unless_late)
     source = save_nodes(tmp_path / "m.onnx", "y = Relu(x)", "float[2,10000] x", "float[2,10000] y")
@@ -209,7 +224,7 @@ def test_runs_that_take_too_long(slow: int, proof: str, monkeypatch: pytest.Monk
 def test_a_source_too_slow_for_onnxruntime_is_not_run_on_numpy_unasked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def late(run: Any, feeds: Any, clock: Any) -> Any:
+    def late(run: Any, feeds: Any, clock: Any, *share: float) -> Any:
         raise TimeLimitError("late", backend="onnxruntime")
 
     monkeypatch.setattr(trials, "_timed", late)
@@ -242,8 +257,9 @@ def test_a_busy_machine_leaves_out_no_inputs(tmp_path: Path) -> None:
         return [feeds["x"]]
 
     graph = load(save_nodes(tmp_path / "m.onnx", "y = Relu(x)")).graph
-    notes: list[str] = []
-    found = [trial.what.split()[0] for trial, _ in trials.trials(graph, waiting, (), Clock(Budget()), notes)]
+    clock, notes = Clock(Budget()), list[str]()
+    tried = choices(graph, clock)
+    found = [trial.what.split()[0] for trial, _ in trials.trials(graph, waiting, (), clock, notes, tried)]
     assert (found, notes) == (["drawn", "negative", "large", "zeros"], [])
 
 

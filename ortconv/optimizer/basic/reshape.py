@@ -6,8 +6,9 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operands import axes_of, ints, reader_of
+from ortconv.ir.operators import Trait, named
 from ortconv.ir.types import TensorType
-from ortconv.optimizer.conditions import RESHAPES, same_dim, same_shape
+from ortconv.optimizer.conditions import RESHAPES, same_dim, same_shape, with_shape
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import compose, identity, transpose_perm
@@ -124,6 +125,24 @@ def split_before_unsqueeze(m: Match) -> Replacement:
     )
     every: tuple[NewInput, ...] = (split, *(Out(split, i) for i in range(1, len(parts))))
     return tuple(New("Unsqueeze", [part, *inner.inputs[1:]], inner.attrs) for part in every)
+
+
+_ELEMENTWISE = P(tuple(named(Trait.ELEMENTWISE)), P(RESHAPES, "x", ..., name="first", shared=True), ..., name="inner")
+
+
+@rule("ReshapeFusion", P(RESHAPES, _ELEMENTWISE, ...))
+def eliminate_around_elementwise(m: Match) -> Replacement:
+    """Reshape(f(Reshape(x)))  ->  f(x) for an elementwise f, if x has the shape of the result; also Squeeze, Unsqueeze and Flatten
+
+    Differs: ONNX Runtime keeps both.
+    """
+    x, first, inner, wanted = m.x, m.node("first"), m.node("inner"), target(m.root)
+    if wanted is None or len(inner.outputs) > 1:
+        return None
+    behind = (DimOf(first.out, e.axis) if isinstance(e, DimOf) and e.value is inner.out else e for e in wanted)
+    if not has_dims(x, refined(_through(first, tuple(behind)), m.root.out)):
+        return None
+    return New(inner.op, [x, *inner.inputs[1:]], inner.attrs, like=inner, types=[with_shape(inner.out, x.shape)])
 
 
 _MOVES = ("Transpose", "Reshape")
@@ -245,11 +264,14 @@ def _input_with(graph: Graph, dim: str) -> tuple[Value, int] | None:
 
 
 CHAINS = eliminate_reshape + merge_reshapes
+"""Rules that leave Reshapes around other nodes."""
+
 RULES = (
     *eliminate_reshape,
     *fix_reshape,
     *merge_reshapes,
     *split_before_unsqueeze,
+    *eliminate_around_elementwise,
     *merge_transposes,
     *pick_before_transpose,
     *fuse_shape_source,
