@@ -140,7 +140,9 @@ def _remedy(expected: Reference, reason: str) -> str:
     from ortconv.backends.onnxruntime_cpu import remedy
 
     if expected.unknown and expected.settings.custom_op_library is None:
-        return f"if a library has {and_others(expected.unknown)}, give it with --custom-op-library; or --allow-unchecked"
+        return (
+            f"if a library has {and_others(expected.unknown)}, give it with --custom-op-library; or --allow-unchecked"
+        )
     return f"the result has the same fault: {remedy(reason) or 'mend the model'}, or --allow-unchecked writes the file"
 
 

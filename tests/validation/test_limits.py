@@ -258,7 +258,7 @@ def test_a_busy_machine_leaves_out_no_inputs(tmp_path: Path) -> None:
 
     graph = load(save_nodes(tmp_path / "m.onnx", "y = Relu(x)")).graph
     clock, notes = Clock(Budget()), list[str]()
-    tried = choices(graph, clock)
+    tried = size_search.choices(graph, clock)
     found = [trial.what.split()[0] for trial, _ in trials.trials(graph, waiting, (), clock, notes, tried)]
     assert (found, notes) == (["drawn", "negative", "large", "zeros"], [])
 
