@@ -102,6 +102,11 @@ class Partitioning:
         return sum(len(p.nodes) for p in self.partitions)
 
     @property
+    def failing(self) -> list[Verdict]:
+        """The verdicts on nodes that the provider accepts, and on which its session or run then fails."""
+        return [verdict for verdict in self.verdicts.values() if verdict.fails]
+
+    @property
     def coverage(self) -> float:
         """Nodes in partitions as a percentage of all nodes; 0 for a graph without nodes."""
         return 100.0 * self.taken / self.total if self.total else 0.0

@@ -115,7 +115,7 @@ def repair(graph: Graph, target: Target, names: Collection[str], context: Contex
     rules = _by_root(p for p in opt_in_passes("offload") if p.name in names)
     known = len(context.trace)
     for _ in range(ROUNDS):
-        failing = [node for node, verdict in partition(graph, target).verdicts.items() if verdict.fails]
+        failing = [verdict.node for verdict in partition(graph, target).failing]
         if not _one_more(failing, rules, context):
             break
     if len(context.trace) == known:

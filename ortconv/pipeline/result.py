@@ -223,7 +223,7 @@ def _failures(partitionings: Sequence[Partitioning]) -> list[str]:
     """A warning for each target whose provider accepts nodes of the result on which its session or run then fails."""
     warnings = []
     for p in partitionings:
-        failing = [v for v in p.verdicts.values() if v.fails and v.node.graph is not None]
+        failing = [v for v in p.failing if v.node.graph is not None]
         if failing:
             example = failing[0].objections[0]
             advice = f" ({example.advice})" if example.advice else ""

@@ -164,7 +164,7 @@ def _fuse(
     # ONNX Runtime has kernels for some nodes only in another form.
     expanded = expand_functions(model, context.settings.release)
     widened = insert_casts(model, context.settings.release)
-    failing = [p.target for p in partitionings if expanded or widened or any(v.fails for v in p.verdicts.values())]
+    failing = [p.target for p in partitionings if expanded or widened or p.failing]
     if expanded:
         _run(model, recipe.basic, context, observer)
     _run(model, recipe.basic_for_nnapi, context, observer)
