@@ -133,12 +133,7 @@ def swap_before_rotation(m: Match) -> Replacement:
     return _reshaped(m, rotate(m, _swap(m), m.x.type))
 
 
-_NORM = P(
-    ("LayerNormalization", "SimplifiedLayerNormalization"),
-    P("Reshape", "x", C("cut"), name="by_head"),
-    ...,
-    name="norm",
-)
+_NORM = P(NORMS, P("Reshape", "x", C("cut"), name="by_head"), ..., name="norm")
 
 
 @rule("HeadOrderFusion", _swapped(_NORM))

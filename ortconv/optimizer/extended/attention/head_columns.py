@@ -9,12 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
-from ortconv.ir.operands import only_reader, own_producer, producer_of
+from ortconv.ir.operands import only_reader
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import array_of
 from ortconv.optimizer.engine import Context, insert_node
 from ortconv.optimizer.extended.attention.heads import SPLIT, split_of
+from ortconv.optimizer.extended.attention.projection import match_product
 from ortconv.optimizer.extended.parts import gathered, part_of
 from ortconv.optimizer.insertion import insert, integers, with_list
 from ortconv.optimizer.permutation import transpose_perm
@@ -110,36 +111,20 @@ def _order(parts: list[Part], count: int, size: int) -> Array:
 
 def _reordered(x: Value, order: Array, context: Context) -> Value | None:
     """A product with constant weights, and its bias, in another order of columns; None if x is not such a product."""
-    total = own_producer(x, "Add")
-    product = producer_of(x, "MatMul")
-    bias = None
-    if total is not None:
-        product, bias = _with_bias(total)
-        if bias is None or bias.shape != (len(order),):
-            return None
-    weight = None if product is None else product.input(1)
-    if product is None or weight is None or weight.constant is None or weight.rank != 2 or len(weight.uses) > 1:
+    m = None if x.producer is None else match_product(x.producer)
+    if m is None or m.weight.rank != 2 or len(m.weight.uses) > 1:
         return None
-    nodes = (product,) if total is None else (total, product)
-    if only_reader(product.out) is None or not context.may_touch(*nodes):
+    product, bias = m.node("product"), m.optional("bias")
+    if bias is not None and bias.shape != (len(order),):
         return None
-    graph = product.parent
+    if only_reader(product.out) is None or not context.may_touch(m.root, product):
+        return None
 
     def constant(value: Value) -> Value:
-        return graph.constant(Tensor.of(np.ascontiguousarray(array_of(value)[..., order])), f"{value.name}_columns")
+        return m.graph.constant(Tensor.of(np.ascontiguousarray(array_of(value)[..., order])), f"{value.name}_columns")
 
-    rows = insert("MatMul", [product.inputs[0], constant(weight)], x.type, product, product.attrs, name=product.name)
-    if total is None or bias is None:
-        return rows
-    return insert("Add", [rows, constant(bias)], x.type, total, name=total.name)
-
-
-def _with_bias(total: Node) -> tuple[Node | None, Value | None]:
-    """The product to which an Add adds a constant, and the constant."""
-    a, b = total.present_inputs
-    if a.constant is not None:
-        a, b = b, a
-    return producer_of(a, "MatMul"), b if b.constant is not None else None
+    rows = insert("MatMul", [m.x, constant(m.weight)], x.type, product, product.attrs, name=product.name)
+    return rows if bias is None else insert("Add", [rows, constant(bias)], x.type, m.root, name=m.root.name)
 
 
 def _replace(reshape: Node, source: Value, parts: list[Part], count: int, size: int) -> None:

@@ -13,7 +13,7 @@ from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import array_of, is_plain_gemm
 from ortconv.optimizer.extended.attention.heads import Heads
 from ortconv.optimizer.extended.parts import part_of
-from ortconv.optimizer.pattern import C, P, matches
+from ortconv.optimizer.pattern import C, Match, P, matches
 from ortconv.optimizer.shapes import target
 
 
@@ -55,9 +55,14 @@ _PRODUCT = P("MatMul", "x", C("weight"), name="product")
 _WITH_BIAS = P("Add", _PRODUCT, C("bias"), commutative=True)
 
 
+def match_product(node: Node) -> Match | None:
+    """The match of MatMul(x, weight), or of its sum with a bias, that ends with a node; None if it is no such product."""
+    return next(matches(_WITH_BIAS if node.op == "Add" else _PRODUCT, node), None)
+
+
 def _from_matmul(node: Node, width: int) -> Projection | None:
     """The projection whose last node is a MatMul, or an Add that adds the bias."""
-    m = next(matches(_WITH_BIAS if node.op == "Add" else _PRODUCT, node), None)
+    m = match_product(node)
     if m is None or m.x.rank != 3 or not _is_weight(m.weight, m.x, 0, width):
         return None
     product, bias = m.node("product"), m.optional("bias")
