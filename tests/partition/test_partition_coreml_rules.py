@@ -104,7 +104,7 @@ def test_plain_nodes(op, form):
 @pytest.mark.parametrize("form", BOTH)
 @pytest.mark.parametrize("op", PLAIN)
 def test_nodes_with_computed_operands(op, form, known):
-    """All operands are fed, with known or unknown ranks. Without ranks, no node is taken."""
+    """Every operand is an input of the model. CoreML gets a node only if the ranks of its operands are known."""
     graph = plain(op)
     for value in (*graph.inputs, *graph.initializers.values()):
         value.is_input = True

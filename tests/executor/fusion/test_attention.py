@@ -13,7 +13,7 @@ g (float[1,2,3,4] q, float[1,2,4,5] k, float[1,2,5,4] v, float[1,1,3,5] m) => (f
 <float f = {0.5}, float zero = {0}, float[5] row = {1, 2, 3, 4, 5}>
 { a = MatMul(q, k) b = Mul(a, f) c = Add(b, m) p = Softmax(c) y = MatMul(p, v) }"""
 
-# what is replaced by what, and whether there is one step
+# (a part of MODEL, the text that replaces it, whether one step then computes the attention)
 CASES = [
     ("", "", True),
     ("Mul(a, f)", "Mul(f, a)", True),
