@@ -81,7 +81,9 @@ class Quantized(NamedTuple):
     @property
     def parameters(self) -> list[NewInput]:
         """Scale and zero point: the form in which integer operators read the parameters of their output."""
-        return [_without_axis(self.scale), _without_axis(self.zero)]
+        both: list[NewInput] = [self.scale, self.zero]
+        keeps_axis = self.scale.constant is None and self.scale.static_shape == (1,)
+        return both if keeps_axis else [_without_axis(part) for part in both]
 
 
 def _without_axis(parameter: NewInput) -> NewInput:

@@ -149,6 +149,16 @@ def test_gemm_with_a_float_bias_of_another_rank_stays(shape: tuple[int, ...]) ->
     refused(net.quantized(net.add("Gemm", net.activations(3, 5), net.weights(5, 6, scale=0.004), bias), 0.01))
 
 
+def test_gemm_with_one_computed_scale_per_column() -> None:
+    """QGemm requires that the scale and the zero point of the matrix have the same shape."""
+    net = Net()
+    x, scale, zero = net.activations(3, 5), net.input(1), net.const(np.zeros(1, np.int8))
+    codes = net.const(net.rng.integers(-60, 60, (5, 1)).astype(np.int8))
+    net.quantized(net.add("Gemm", x, net.add("DequantizeLinear", codes, scale, zero)), 0.05)
+    feeds = random_feeds(net.proto()) | {scale: np.array([0.01], np.float32)}
+    assert check(net, feeds=feeds) == around(f"{MICROSOFT}QGemm")
+
+
 # ---------------------------------------------------------------------- dynamic quantization
 
 
