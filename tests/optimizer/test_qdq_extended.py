@@ -163,6 +163,17 @@ def test_pool_of_other_rank(op: str, shape: tuple[int, ...]) -> None:
     assert f"{MICROSOFT}QLinear{op}" in check(net.quantized(net.add(op, net.activations(*shape), **attrs), 0.02))
 
 
+@pytest.mark.parametrize(("scale", "fits"), [(0.5, True), (1.0, False), (2.0**-17, False)])
+def test_mean_of_much_smaller_or_larger_steps(scale: float, *, fits: bool) -> None:
+    """onnxruntime's QLinearGlobalAveragePool fails if the scales differ too much."""
+    net = Net()
+    net.quantized(net.add("GlobalAveragePool", net.activations(2, 3, 1, 1, scale=scale)), 1 / 256, 0.5)
+    if fits:
+        assert f"{MICROSOFT}QLinearGlobalAveragePool" in check(net)
+    else:
+        refused(net)
+
+
 @pytest.mark.parametrize("include", [0, 1])
 def test_pool_with_windows_beyond_the_padding(include: int) -> None:
     """onnxruntime's QLinearAveragePool divides by another number than AveragePool where ceil_mode lets windows stick out."""

@@ -15,7 +15,14 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, array_of, equal_shapes, numbers, same_dim
 from ortconv.optimizer.engine import Context, New, insert_new
-from ortconv.optimizer.extended.attention.factors import Factors, Lookup, as_copies, copied_from, looked_up, operand_slot
+from ortconv.optimizer.extended.attention.factors import (
+    Factors,
+    Lookup,
+    as_copies,
+    copied_from,
+    looked_up,
+    operand_slot,
+)
 from ortconv.optimizer.extended.parts import AxisIndices, AxisRange, part_of, sliced_indices
 from ortconv.optimizer.insertion import insert, integers, reshaped
 from ortconv.optimizer.pattern import Match, P, PatternInput, matches

@@ -75,6 +75,18 @@ def _pool_fits(node: Node, y: Quantized) -> bool:
     return not (node.attr("ceil_mode", 0) and node.attr("count_include_pad", 0))
 
 
+LARGEST_RATIO = 256
+"""At this ratio of the scales of x and result, QLinearGlobalAveragePool fails; for large tensors also at its inverse."""
+
+
+def _mean_fits(node: Node, y: Quantized) -> bool:
+    """True if the kernel can compute the mean with these scales."""
+    x = dequantized(node.input(0), node)
+    scale, step = elements(None if x is None else x.scale), elements(y.scale)
+    ratio = 1 if scale is None or step is None else scale[0] / step[0]
+    return _pool_fits(node, y) and 1 / LARGEST_RATIO <= ratio < LARGEST_RATIO
+
+
 def _softmax_fits(node: Node, y: Quantized) -> bool:
     """True if the sums are long enough for the scale of the result: the kernel overflows if a sum is short and the scale small.
 
@@ -123,7 +135,7 @@ class QLinear(NamedTuple):
 COUNTERPARTS = {
     "Add": QLinear(),
     "AveragePool": QLinear(lambda node: {k: v for k, v in node.attrs.items() if k != "dilations"}, _pool_fits),
-    "GlobalAveragePool": QLinear(lambda node: {"channels_last": 0}, _pool_fits),
+    "GlobalAveragePool": QLinear(lambda node: {"channels_last": 0}, _mean_fits),
     "LeakyRelu": QLinear(lambda node: {"alpha": attribute(node, "alpha")}),
     "Mul": QLinear(),
     "Sigmoid": QLinear(),
