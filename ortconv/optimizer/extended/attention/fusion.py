@@ -195,8 +195,10 @@ def _mask(
 
 
 def _is_of_scores(softmax: Node, total: Value) -> bool:
-    """True for a Softmax over the last axis of float32 scores."""
+    """True for a Softmax over the last axis of float32 scores, of which there may be some."""
     if not softmax.is_op("Softmax") or total.dtype is not DType.FLOAT or total.rank not in (3, 4):
+        return False
+    if 0 in (total.shape or ()):
         return False
     return attribute(softmax, "axis") in (-1, total.rank - 1)
 

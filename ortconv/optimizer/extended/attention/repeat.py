@@ -102,7 +102,7 @@ def multiply_groups(m: Match) -> Replacement:
         return None
     if copies is None or m.a.dtype not in (DType.FLOAT, DType.DOUBLE) or not isinstance(x[1], int):
         return None
-    if a[1] != x[1] * copies or 0 in (a[0], *a[2:]):
+    if a[1] != x[1] * copies or 0 in (*a, *x):
         return None
     rows = a[2] * copies if isinstance(a[2], int) else None
     groups = New("Reshape", [m.a, _shape(x[1], rows)], {}, types=[TensorType(m.a.dtype, (a[0], x[1], rows, a[3]))])

@@ -143,7 +143,7 @@ def fuse(graph: Graph, context: Context) -> int:
 def _fuse(root: Node, tables: Tables, context: Context) -> bool:
     graph = tables.graph
     found = None if graph.opset() < SLICE_BY_INPUTS else _find(root)
-    if found is None or not context.may_touch(root, *found.nodes):
+    if found is None or 0 in (found.x.shape or ()) or not context.may_touch(root, *found.nodes):
         return False
     if not context.may_make(graph, New("RotaryEmbedding", [found.x], domain=MICROSOFT)):
         return False
