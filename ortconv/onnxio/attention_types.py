@@ -1,4 +1,4 @@
-"""Type and shape rules for the attention operators of ONNX Runtime's own domain."""
+"""Type and shape rules for the attention operators of ONNX and of ONNX Runtime's own domain."""
 
 from __future__ import annotations
 
@@ -111,6 +111,29 @@ def linear_attention(node: Node) -> list[ValueType | None]:
     """Attention whose past is one state of fixed size."""
     dtype = dtype_of(node, 0)
     return [tensor(dtype, None), tensor(dtype_of(node, 3) or dtype, shape_of(node, 3))]
+
+
+def standard_attention(node: Node) -> list[ValueType | None]:
+    """ONNX's own attention, over heads [batch, heads, length, head size], or over rows of heads side by side."""
+    q, k, v = (
+        _as_heads(shape_of(node, i), node.attr(f"{side}_num_heads", 0)) for i, side in enumerate(("q", "kv", "kv"))
+    )
+    if q is None or k is None or v is None:
+        return []
+    (batch, heads, length, _), dtype = q, dtype_of(node, 0)
+    present_key, present_value = _present(node, 4, k), _present(node, 5, v)
+    is_rows = len(shape_of(node, 0) or ()) == 3
+    y = (batch, length, times(heads, v[3])) if is_rows else (batch, heads, length, v[3])
+    scores = (batch, heads, length, present_key[2])
+    others = tensor(dtype, present_key), tensor(dtype_of(node, 2), present_value), tensor(dtype, scores)
+    return [tensor(dtype, y), *others]
+
+
+def _as_heads(shape: Shape | None, heads: int) -> Shape | None:
+    """The shape of heads that are given as such, or side by side in rows; None if it is unknown."""
+    if shape is None or len(shape) != 3:
+        return None if shape is None or len(shape) != 4 else shape
+    return shape[0], heads or None, shape[1], _split(shape[2], heads)
 
 
 ATTENTION_TYPES: dict[str, TypeRule] = {

@@ -38,6 +38,9 @@ CEILS_EXACTLY = 22
 LENGTH_IS_RANK = 12
 """The last opset for which onnx gives an Expand as many dimensions as its shape is declared to have elements."""
 
+SCORES = 3
+"""The output of an Attention that holds the scores. onnx gives them 0 columns, or too few, if a length is unknown."""
+
 MOST_DIMENSIONS = 64
 """No model has values with more dimensions. onnx needs memory for each."""
 
@@ -56,7 +59,7 @@ def _examined(opset: int) -> frozenset[str]:
         *(*_NAMES, *_CHECKS, *_RESIZES, "Slice", "Squeeze"),
         *(("Unsqueeze",) if opset < SIGNED_AXES else ()),
         *(("Expand",) if opset <= LENGTH_IS_RANK else ()),
-        *(_POOLS if opset < CEILS_EXACTLY else ()),
+        *(_POOLS if opset < CEILS_EXACTLY else ("Attention",)),
     )
     return frozenset((*names, *(MARK + op for op in names)))
 
@@ -96,7 +99,9 @@ def _is_hidden(op: str, node: NodeProto, opset: int) -> bool:
 
 def _inferred_wrongly(found: Contents, opset: int) -> dict[str, Set[str]]:
     """The outputs of the nodes for which onnx infers a wrong or endless shape, by operator."""
+    attentions = _operators(found, "Attention")
     return {
+        "Attention": {node.output[0] for node in attentions if len(node.output) > SCORES and domain_of(node) == ""},
         "Slice": _slices_of_shapes(found, _operators(found, "Slice", inputs=2)),
         "Squeeze": _squeezes_of_all_axes(found, _operators(found, "Squeeze")),
         "Expand": _expands_to_many_dimensions(found, _operators(found, "Expand", inputs=2), opset),

@@ -11,6 +11,7 @@ from ortconv.ir.slices import axis_slices
 from ortconv.ir.symbols import broadcast_dims
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, Shape, TensorType, ValueType
+from ortconv.onnxio.attention_types import standard_attention
 from ortconv.onnxio.type_rules import TypeRule, dtype_of, einsum_labels, shape_of, shaped, tensor
 
 
@@ -148,6 +149,7 @@ _ML_TYPES: dict[str, TypeRule] = {
 }
 
 STANDARD_TYPES: dict[tuple[str, str], TypeRule] = {
+    ("", "Attention"): standard_attention,
     ("", "Einsum"): shaped(_einsum),
     ("", "EyeLike"): _eye_like,
     ("", "GatherND"): shaped(_gather_nd),

@@ -389,6 +389,28 @@ def test_an_einsum_that_broadcasts_an_axis(x: str, z: str, equation: str, expect
     assert [node.out.shape for node in from_proto(proto).graph] == [expected, expected]
 
 
+@pytest.mark.parametrize(
+    ("heads", "past", "attributes", "expected"),
+    [
+        ("B,2,L,8|B,2,S,8", "", "", ["B,2,L,8", "B,2,S,8", "B,2,S,8", "B,2,L,S"]),
+        ("B,4,L,8|B,2,5,8", "B,2,P,8", "", ["B,4,L,8", "B,2,P + 5,8", "B,2,P + 5,8", "B,4,L,P + 5"]),
+        ("B,L,32|B,S,16", "", "<q_num_heads = 4, kv_num_heads = 2>", ["B,L,32", "B,2,S,8", "B,2,S,8", "B,4,L,S"]),
+        ("2,3,32|2,5,16", "2,2,6,8", "<q_num_heads = 4, kv_num_heads = 2>", ["2,3,32", "2,2,11,8", "2,2,11,8", "2,4,3,11"]),
+    ],
+)  # fmt: skip
+def test_an_attention_that_returns_scores(heads: str, past: str, attributes: str, expected: list[str]) -> None:
+    """Where a length is unknown, onnx gives the scores 0 columns, or those without the past."""
+    query, key = heads.split("|")
+    more, reads = (f", float[{past}] pk, float[{past}] pv", ", , pk, pv") if past else ("", "")
+    proto = parser.parse_model(
+        f"""<ir_version: 11, opset_import: ["": 23]> g (float[{query}] q, float[{key}] k, float[{key}] v{more}) => (r)
+        {{ y, nk, nv, s = Attention{attributes}(q, k, v{reads}) r = Neg(s) }}"""
+    )
+    attention, negation = from_proto(proto).graph
+    assert [str(v.type) for v in attention.present_outputs] == [f"float[{dims}]" for dims in expected]
+    assert str(negation.out.type) == f"float[{expected[3]}]"
+
+
 def test_axes_of_a_slice_that_are_damaged() -> None:
     proto = parser.parse_model(
         """<ir_version: 5, opset_import: ["": 10]> g (float[N,4] x) => (float y)
