@@ -22,7 +22,7 @@ from ortconv.onnxio.messages import contents, domain_of, label, made_by_constant
 from ortconv.onnxio.misnamed import misnamed
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.scopes import INFERRED_BODIES
-from ortconv.onnxio.shield import hide, hide_einsums
+from ortconv.onnxio.shield import hide, hide_misjudged
 from ortconv.onnxlib import get_schema
 from ortconv.onnxproto import GraphProto, ModelProto, NodeProto, SparseTensorProto, TypeProto
 
@@ -138,7 +138,7 @@ def _stating(message: bytes, types: TypesByGraph, inferred: GraphProto) -> Model
     proto = ModelProto.FromString(message)
     found = contents(proto.graph)
     hide(found, opset_of(proto))
-    hide_einsums(found, inferred)
+    hide_misjudged(found, inferred)
     _state(list(_graphs(proto.graph)), types)
     return proto
 

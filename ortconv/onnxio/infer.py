@@ -23,7 +23,7 @@ from ortconv.onnxio.scopes import may_clash, rename, rename_clashes
 from ortconv.onnxio.shield import (
     KEEPS_SYMBOLS,
     hide,
-    hide_einsums,
+    hide_misjudged,
     hide_slices,
     may_be_below_zero,
     refuse_slices_below_zero,
@@ -40,6 +40,10 @@ LARGEST_SHAPE_DATA = 1024
 
 LONGEST_VECTOR = 1 << 20
 """Elements of vectors are followed only if none is longer: sums and products take 100 bytes for each element."""
+
+
+ATTENTION = b'"\x09Attention'
+"""The operator of a serialized node."""
 
 
 class ContradictionError(GraphError):
@@ -72,9 +76,9 @@ def infer_model(source: bytes, *, strict: bool = False, on_errors: Callable[[byt
             trim()  # the next limit allows as much again
         else:
             shielded.restore(inferred.graph)
-            if b"Einsum" in message:
+            if any(op in message for op in (b"Einsum", ATTENTION)):
                 shown = ModelProto.FromString(source)
-                if hide_einsums(contents(shown.graph), inferred.graph):
+                if hide_misjudged(contents(shown.graph), inferred.graph):
                     return infer_model(shown.SerializeToString(), strict=strict, on_errors=on_errors)
             return inferred
     raise AssertionError

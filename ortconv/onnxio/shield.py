@@ -56,7 +56,7 @@ _RESIZES = ("Resize", "Upsample")
 def _examined(opset: int) -> frozenset[str]:
     """The operators whose nodes `hide` may change or refuse, also as it renames them."""
     names = (
-        *(*_NAMES, *_CHECKS, *_RESIZES, "Slice", "Squeeze"),
+        *(*_NAMES, *_CHECKS, *_RESIZES, "STFT", "Slice", "Squeeze"),
         *(("Unsqueeze",) if opset < SIGNED_AXES else ()),
         *(("Expand",) if opset <= LENGTH_IS_RANK else ()),
         *(_POOLS if opset < CEILS_EXACTLY else ("Attention",)),
@@ -91,6 +91,8 @@ def _is_hidden(op: str, node: NodeProto, opset: int) -> bool:
         return (domain_of(node), op) in HIDDEN
     if domain_of(node) != "":
         return False
+    if op == "STFT":  # onnx takes 0 for its default, 1
+        return not _attribute(node, "onesided").name
     if op in _POOLS:
         return opset < CEILS_EXACTLY and _attribute(node, "ceil_mode").i != 0
     has_negative_axes = op in ("Squeeze", "Unsqueeze") and any(axis < 0 for axis in _attribute(node, "axes").ints)
@@ -218,17 +220,27 @@ def _stated_dims(inferred: GraphProto) -> dict[str, Sequence[Any]]:
     return {v.name: v.type.tensor_type.shape.dim for v in values}
 
 
-def hide_einsums(found: Contents, inferred: GraphProto) -> bool:
-    """Rename the Einsums for which onnx infers the size of an axis that is broadcast. Return True if there are any."""
-    einsums = found.nodes.get("Einsum", ())
-    if not einsums:
+def hide_misjudged(found: Contents, inferred: GraphProto) -> bool:
+    """Rename the Einsums for which onnx infers the size of an axis that is broadcast, and the Attentions whose results are given 0
+    columns because the size of the heads is unknown. Return True if there are any.
+    """
+    einsums, attentions = (found.nodes.get(op, ()) for op in ("Einsum", "Attention"))
+    if not einsums and not attentions:
         return False
-    sizes = {name: [d.dim_value or d.dim_param for d in dims] for name, dims in _stated_dims(inferred).items()}
+    stated = _stated_dims(inferred)
+    sizes = {name: [d.dim_value or d.dim_param for d in dims] for name, dims in stated.items()}
     sizes.update((t.name, list(t.dims)) for part in graphs(inferred) for t in part.initializer)
     wrong = [node for node in einsums if _takes_first_size(node, sizes)]
+    stated.update((v.name, v.type.tensor_type.shape.dim) for part in graphs(inferred) for v in part.output)
+    wrong += [node for node in attentions if _has_no_columns(node, stated)]
     for node in wrong:
         node.op_type = MARK + node.op_type
     return bool(wrong)
+
+
+def _has_no_columns(node: NodeProto, stated: Mapping[str, Sequence[Any]]) -> bool:
+    dims = stated.get(node.output[0], ()) if node.output and domain_of(node) == "" else ()
+    return len(dims) > 0 and dims[-1].HasField("dim_value") and dims[-1].dim_value == 0
 
 
 def _takes_first_size(node: NodeProto, sizes: Mapping[str, Sequence[int | str]]) -> bool:

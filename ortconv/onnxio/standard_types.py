@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.operands import axes_of, ints
+from ortconv.ir.operands import axes_of, ints, scalar
 from ortconv.ir.resize import resizing
 from ortconv.ir.slices import axis_slices
 from ortconv.ir.symbols import broadcast_dims
@@ -60,6 +60,20 @@ def _squeeze(node: Node) -> Shape | None:
     if source is None or axes != () or not all(isinstance(d, int) for d in source):
         return None
     return tuple(d for d in source if d != 1)
+
+
+def _stft(node: Node) -> Shape | None:
+    """Windows of a signal with their frequencies, by default those up to half of the sampling rate."""
+    signal, window = shape_of(node, 0), shape_of(node, 2)
+    if not signal or len(signal) < 2:
+        return None
+    size = window[0] if window else scalar(node.input(3))
+    if not isinstance(size, int):
+        return signal[0], None, None, 2
+    length, step, windows = signal[1], scalar(node.input(1)), None
+    if isinstance(length, int) and isinstance(step, int) and step > 0:
+        windows = (length - size) // step + 1
+    return signal[0], windows, size // 2 + 1 if node.attr("onesided", 1) else size, 2
 
 
 def _unsqueeze(node: Node) -> Shape | None:
@@ -155,6 +169,7 @@ STANDARD_TYPES: dict[tuple[str, str], TypeRule] = {
     ("", "GatherND"): shaped(_gather_nd),
     ("", "RegexFullMatch"): lambda node: [TensorType(DType.BOOL, shape_of(node, 0))],
     **{("", op): shaped(_resized) for op in ("Resize", "Upsample")},
+    ("", "STFT"): shaped(_stft),
     ("", "Slice"): shaped(_slice),
     ("", "Squeeze"): shaped(_squeeze),
     ("", "Unsqueeze"): shaped(_unsqueeze),

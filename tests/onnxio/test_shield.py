@@ -411,6 +411,36 @@ def test_an_attention_that_returns_scores(heads: str, past: str, attributes: str
     assert str(negation.out.type) == f"float[{expected[3]}]"
 
 
+def test_an_attention_over_rows_of_unknown_size() -> None:
+    """onnx gives the result 0 columns."""
+    proto = parser.parse_model(
+        """<ir_version: 11, opset_import: ["": 23]> g (float[B,L,32] q, float[B,S,16] k, float[B,S,H] v) => (r)
+        { y = Attention<q_num_heads = 4, kv_num_heads = 2>(q, k, v) r = Neg(y) }"""
+    )
+    assert [node.out.shape for node in from_proto(proto).graph] == [("B", "L", None)] * 2
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("STFT(x, step, w)", "float[1,15,9,2]"),
+        ("STFT(x, step, , size)", "float[1,15,9,2]"),
+        ("STFT(z, step, w)", "float[1,?,9,2]"),
+        ("STFT(x, step, , unknown)", "float[1,?,?,2]"),
+        ("STFT<onesided = 0>(x, step, w)", "float[1,15,16,2]"),
+    ],
+)
+def test_an_stft_of_few_frequencies(node: str, expected: str) -> None:
+    """onnx takes 0 for the default of `onesided`, onnxruntime 1."""
+    proto = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[1,128,1] x, float[1,n,1] z, float[16] w, int64 unknown) => (float y) <int64 step = {{8}}, int64 size = {{16}}>
+        {{ y = {node} }}"""
+    )
+    proto.graph.output[0].ClearField("type")
+    assert str(from_proto(proto).graph.outputs[0].type) == expected
+
+
 def test_axes_of_a_slice_that_are_damaged() -> None:
     proto = parser.parse_model(
         """<ir_version: 5, opset_import: ["": 10]> g (float[N,4] x) => (float y)
