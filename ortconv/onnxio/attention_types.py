@@ -46,7 +46,7 @@ def multi_head_attention(past_slot: int) -> TypeRule:
         if q is None or len(q) not in (3, 5):
             return [tensor(dtype, None), tensor(dtype, (None,) * 4), tensor(dtype, (None,) * 4)]
         heads: Dim = node.attr("num_heads", 0) or None
-        hidden, v_hidden = _hidden(q, v)
+        hidden, v_hidden = (q[2], None) if v is None and node.input(2) is not None else _hidden(q, v)
         length = k[1] if k is not None and len(k) in (3, 5) else k[2] if k is not None and len(k) == 4 else q[1]
         present = [
             _present(node, past_slot + i, (q[0], heads, length, _split(size, heads)))

@@ -113,8 +113,8 @@ def _gather_block_quantized(node: Node) -> Shape | None:
     if data is None or indices is None:
         return None
     axis = node.attr("gather_axis", 0) % max(1, len(data))
-    packed = dtype_of(node, 0) is DType.UINT8 and node.attr("bits", 4) == 4
-    data = (*data[:-1], times(data[-1], 2)) if packed else data
+    if dtype_of(node, 0) is DType.UINT8 and data:
+        data = (*data[:-1], times(data[-1], 8 // node.attr("bits", 4)))
     return (*data[:axis], *indices, *data[axis + 1 :])
 
 

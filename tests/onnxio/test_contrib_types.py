@@ -55,6 +55,9 @@ NODES = [
     ("FusedGemm<activation = \"Relu\">", "x w", "float[2, 3] x, float[3, 4] w", 1),
     ("FusedMatMul<transB = 1>", "x w", "float[2, 3] x, float[4, 3] w", 1),
     ("GatherBlockQuantized<block_size = 16>", "x i s", "uint4[8, 32] x, int64[3] i, float[8, 2] s", 1),
+    ("GatherBlockQuantized<block_size = 16>", "x i s", "uint8[8, 16] x, int64[3] i, float[8, 2] s", 1),
+    ("GatherBlockQuantized<block_size = 16, bits = 8>", "x i s", "uint8[8, 32] x, int64[3] i, float[8, 2] s", 1),
+    ("GatherBlockQuantized<block_size = 16, bits = 2>", "x i s", "uint8[8, 8] x, int64[3] i, float[8, 2] s", 1),
     ("GatherND", "x i", "float[2, 3, 4] x, int64[5, 2] i", 1),
     ("Gelu", "x", "float[2, 3] x", 1),
     ("GridSample", "x g", "float[1, 2, 5, 5] x, float[1, 3, 3, 2] g", 1),
@@ -190,6 +193,14 @@ def test_results_have_these_types(node: str, reads: str, inputs: str, count: int
         dims = value.shape or (None,) * result.ndim
         assert all(not isinstance(d, int) or d == size for d, size in zip(dims, result.shape, strict=True)), value
         assert value.type.dtype.numpy == result.dtype
+
+
+def test_attention_to_values_of_unknown_size() -> None:
+    proto = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1, "c": 1]> g (float[2,3,8] q, float[2,4,8] k) => (y)
+        { v = c.Custom(q) y = com.microsoft.MultiHeadAttention<num_heads = 2>(q, k, v) }"""
+    )
+    assert from_proto(proto).graph.outputs[0].shape == (2, 3, None)
 
 
 def own_operators() -> list[tuple[str, str, int]]:
