@@ -12,7 +12,7 @@ from ortconv.ir.types import INT32_MAX, Dim
 
 E = TypeVar("E")
 
-_WHOLE = (INT32_MAX, 2**63 - 1)
+WHOLE = frozenset({INT32_MAX, 2**63 - 1})
 """Ends that include the first element if the step is negative: onnxruntime interprets them so, and exporters rely on it."""
 
 
@@ -59,6 +59,6 @@ def selected(start: int, end: int, step: int, size: int) -> range:
     if step > 0:
         return range(*slice(start, end, step).indices(size))
     start = start + size if start < 0 else start
-    end = -1 if end in _WHOLE else end + size if end < 0 else end
+    end = -1 if end in WHOLE else end + size if end < 0 else end
     # Unlike in Python, a start before the first element is the first element.
     return range(min(max(start, 0), size - 1), max(end, -1), step) if size else range(0)

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from ortconv.errors import GraphError
+from ortconv.ir.slices import WHOLE
 from ortconv.onnxio.messages import Contents, domain_of, graphs, label, walk
 from ortconv.onnxio.type_rules import einsum_labels
 from ortconv.onnxproto import AttributeProto, GraphProto, NodeProto, TensorProto
@@ -104,7 +105,8 @@ def _inferred_wrongly(found: Contents, opset: int) -> dict[str, Set[str]]:
     attentions = _operators(found, "Attention")
     return {
         "Attention": {node.output[0] for node in attentions if len(node.output) > SCORES and domain_of(node) == ""},
-        "Slice": _slices_of_shapes(found, _operators(found, "Slice", inputs=2)),
+        "Slice": _slices_of_shapes(found, _operators(found, "Slice", inputs=2))
+        | _slices_back_to_the_start(found, _operators(found, "Slice", inputs=5)),
         "Squeeze": _squeezes_of_all_axes(found, _operators(found, "Squeeze")),
         "Expand": _expands_to_many_dimensions(found, _operators(found, "Expand", inputs=2), opset),
         "Upsample": _resizes_to_rounded_sizes(found, _operators(found, "Upsample", inputs=1)),
@@ -127,12 +129,7 @@ def _resizes_to_rounded_sizes(found: Contents, resizes: Sequence[NodeProto]) -> 
     """The outputs of Resizes by scales of many digits, such as 0.7: onnx takes the integer below the exact product, onnxruntime
     that below the product rounded to float32, which may be greater.
     """
-    named = {name for node in resizes for name in node.input[1:3]}
-    scales = {t.name: _floats(t) for t in _initializers(found) if t.name in named} if named else {}
-    for node in found.nodes.get("Constant", ()) if named else ():
-        scales.update(
-            (name, [*a.floats, *_floats(a.t)]) for name in node.output if name in named for a in node.attribute
-        )
+    scales = _vectors(found, {name for node in resizes for name in node.input[1:3]})
     wrong = set()
     for node in resizes:
         stated = [a.floats for a in node.attribute if a.name == "scales"]
@@ -151,15 +148,33 @@ def _resizes_by_an_outer_constant(found: Contents) -> set[str]:
     return {node.output[0] for node in resizes if node.output and not empty.isdisjoint(node.input[2:4])}
 
 
-def _floats(tensor: TensorProto) -> list[float]:
-    """The elements of a short list of float32; [] for another or a damaged tensor."""
+def _vectors(found: Contents, names: Set[str]) -> dict[str, list[Any]]:
+    """The elements of the constants with these names that are short vectors."""
+    if not names:
+        return {}
+    known = {tensor.name: _elements(tensor) for tensor in _initializers(found) if tensor.name in names}
+    for node in found.nodes.get("Constant", ()):
+        known.update(
+            (name, [*a.floats, *a.ints, *_elements(a.t)])
+            for name in node.output
+            if name in names
+            for a in node.attribute
+        )
+    return known
+
+
+def _elements(tensor: TensorProto) -> list[Any]:
+    """The elements of a short vector of float32 or integers; [] for another or a damaged tensor."""
     from onnx.numpy_helper import to_array
 
-    if tensor.data_type != TensorProto.FLOAT or len(tensor.dims) != 1 or not 0 < tensor.dims[0] <= MOST_DIMENSIONS:
+    if tensor.data_type not in _OF_VECTORS or len(tensor.dims) != 1 or not 0 < tensor.dims[0] <= MOST_DIMENSIONS:
         return []
     with suppress(TypeError, ValueError):
-        return [float(scale) for scale in to_array(tensor)]
+        return list(to_array(tensor).tolist())
     return []
+
+
+_OF_VECTORS = (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64)
 
 
 def _has_many_digits(scales: Iterable[float]) -> bool:
@@ -212,6 +227,16 @@ def _slices_of_shapes(found: Contents, slices: Sequence[NodeProto]) -> set[str]:
         if node.op_type in ("Shape", "Size") or (node.input and known.issuperset(filter(None, node.input))):
             known.update(node.output)
     return {node.output[0] for node in computed if node.input[0] in known}
+
+
+def _slices_back_to_the_start(found: Contents, slices: Sequence[NodeProto]) -> set[str]:
+    """The outputs of Slices backward to an end that for onnxruntime is before the first element, and for onnx after the last."""
+    ends, steps = (_vectors(found, {node.input[slot] for node in slices}) for slot in (2, 4))
+    return {
+        node.output[0]
+        for node in slices
+        if not WHOLE.isdisjoint(ends.get(node.input[2], ())) and any(step < 0 for step in steps.get(node.input[4], ()))
+    }
 
 
 def _stated_dims(inferred: GraphProto) -> dict[str, Sequence[Any]]:

@@ -441,6 +441,23 @@ def test_an_stft_of_few_frequencies(node: str, expected: str) -> None:
     assert str(from_proto(proto).graph.outputs[0].type) == expected
 
 
+@pytest.mark.parametrize("constant", ["initializer", "node"])
+@pytest.mark.parametrize(
+    ("kind", "end"), [("int64", 2**63 - 1), ("int64", 2**31 - 1), ("int32", 2**31 - 1), ("int64", -(2**63))]
+)
+def test_a_slice_backward_to_the_start(kind: str, end: int, constant: str) -> None:
+    """Where the end is the largest integer, onnx finds no elements, and onnxruntime all."""
+    given, node = f", {kind}[1] end = {{{end}}}", ""
+    if constant == "node":
+        given, node = "", f"end = Constant<value = {kind}[1] {{{end}}}>()"
+    proto = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 13]> g (float[5] x) => (y)
+        <{kind}[1] start = {{-1}}, {kind}[1] axis = {{0}}, {kind}[1] step = {{-1}}{given}>
+        {{ {node} r = Slice(x, start, end, axis, step) y = Neg(r) }}"""
+    )
+    assert from_proto(proto).graph.outputs[0].shape == (5,)
+
+
 def test_axes_of_a_slice_that_are_damaged() -> None:
     proto = parser.parse_model(
         """<ir_version: 5, opset_import: ["": 10]> g (float[N,4] x) => (float y)
