@@ -7,7 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from qdq_net import MICROSOFT, PER_CHANNEL, Net, around, check, refused
-from rewriting import ops, optimized, random_feeds, run
+from rewriting import check as check_text
+from rewriting import ops, optimized, parse, random_feeds, run
 
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.extended.qdq import PASSES
@@ -198,14 +199,85 @@ def test_dynamic_product(*, columns: bool, bias: bool, shared: bool, swapped: bo
         assert ops(model.graph) == {f"{MICROSOFT}DynamicQuantizeMatMul": 1}
 
 
-@pytest.mark.parametrize("case", ["rows", "wide scale"])
-def test_dynamic_product_that_stays(case: str) -> None:
+def _constant(proto: onnx.ModelProto, kind: int, shape: tuple[int, ...]) -> None:
+    """Give the first constant of this type another shape, with equal elements."""
+    tensor = next(t for t in proto.graph.initializer if t.data_type == kind)
+    first = numpy_helper.to_array(tensor).reshape(-1)[0]
+    tensor.CopyFrom(numpy_helper.from_array(np.full(shape, first), tensor.name))
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (1, 1, 6)], ids=["rows", "wide scale"])
+def test_dynamic_product_that_stays(shape: tuple[int, ...]) -> None:
     proto = dynamic(columns=False, bias=False)
-    shape = {"rows": (3, 1), "wide scale": (1, 1, 6)}.get(case)
-    if shape is not None:
-        scale = next(t for t in proto.graph.initializer if t.data_type == TensorProto.FLOAT)
-        scale.CopyFrom(numpy_helper.from_array(np.full(shape, 0.02, np.float32), scale.name))
+    _constant(proto, TensorProto.FLOAT, shape)
     assert not optimized(proto, PASSES)[1].trace
+
+
+def left(source: onnx.ModelProto | str) -> set[str]:
+    """The operators after the passes, which keep the numbers."""
+    return set(ops(check_text(source, PASSES)[0]))
+
+
+PRODUCT = """
+  p = MatMulInteger(a, b, az, bz)
+  c = Cast<to = {to}>(p)
+  s = Mul(t, u)
+  y = Mul(c, s)
+"""
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "operands", "to"),
+    [
+        ("int8[3,5]", "uint8[5,6]", "float t = {0.5}, float u = {0.25}, int8 az = {3}, uint8 bz = {7}", 1),
+        ("uint8[3,5]", "uint8[5,6]", "double t = {0.5}, double u = {0.25}, uint8 az = {3}, uint8 bz = {7}", 11),
+        (
+            "uint8[3,2]",
+            "uint8[2,2]",
+            "float[2] t = {0.5, 2}, float[2] u = {0.25, 1}, uint8 az = {3}, uint8 bz = {7}",
+            1,
+        ),
+        ("uint8[2,3,5]", "uint8[2,5,2]", "float t = {0.5}, float[2] u = {0.25, 1}, uint8 az = {3}, uint8 bz = {7}", 1),
+    ],
+    ids=["int8 by uint8", "double", "scales of columns", "matrices with scales of columns"],
+)
+def test_product_of_integers_that_stays(a: str, b: str, operands: str, to: int) -> None:
+    kind = "double" if to == TensorProto.DOUBLE else "float"
+    assert "MatMulInteger" in left(f"g ({a} a, {b} b) => ({kind} y) <{operands}> {{ {PRODUCT.format(to=to)} }}")
+
+
+@pytest.mark.parametrize(
+    ("bias", "beside"),
+    [
+        ("bias = Constant<value = float[1,1,2] {1, 2}>()", {"Add"}),
+        ("bias = Constant<value = float[2,1] {1, 2}>()", {"Add"}),
+        ("bias = Constant<value = float {1}>()", {"Add"}),
+        ("bias = Constant<value = float[1,2] {1, 2}>()", set()),
+        ("bias = DequantizeLinear(codes, t, zero)", {"Add", "DequantizeLinear"}),
+        ("bias = DequantizeLinear<axis = 0>(plane, pair)", {"Add", "DequantizeLinear"}),
+        ("bias = DequantizeLinear<axis = 0>(codes, pair)", set()),
+    ],
+    ids=["more axes", "rows", "number", "plane", "zero point", "scales of rows", "scales of columns"],
+)
+def test_bias_of_a_dynamic_product(bias: str, beside: set[str]) -> None:
+    constants = """float t = {0.5}, float u = {0.25}, uint8 az = {3}, uint8 bz = {7}, int32[2] codes = {4, -6}, int32 zero = {1},
+        int32[2,2] plane = {4, -6, 2, 9}, float[2] pair = {0.5, 2}"""
+    text = f"g (uint8[2,5] a, uint8[5,2] b) => (float z) <{constants}> {{ {PRODUCT.format(to=1)} {bias} z = Add(y, bias) }}"
+    assert left(text) == {f"{MICROSOFT}MatMulIntegerToFloat"} | beside
+
+
+def test_dynamic_product_of_a_vector() -> None:
+    operands = "float t = {0.5}, float[2] u = {0.25, 1}, uint8 az = {3}, uint8 bz = {7}"
+    text = f"g (uint8[5] a, uint8[5,2] b) => (float y) <{operands}> {{ {PRODUCT.format(to=1)} }}"
+    assert left(text) == {f"{MICROSOFT}MatMulIntegerToFloat"}
+
+
+def test_product_with_the_scale_of_another_quantizer_stays() -> None:
+    text = """g (float[3,5] x, float[3,5] z) => (float y) <int8[5,2] b = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, float u = {0.25}> {
+        a, s, o = DynamicQuantizeLinear(x)
+        c, t, p = DynamicQuantizeLinear(z)
+        y = com.microsoft.MatMulIntegerToFloat(a, b, t, u, o) }"""
+    assert left(text) == {"DynamicQuantizeLinear", f"{MICROSOFT}MatMulIntegerToFloat"}
 
 
 # ---------------------------------------------------------------------- weights in blocks
@@ -259,6 +331,35 @@ def test_few_bits(kind: int, block: int, op: str, rows: int, *, zero: bool) -> N
     assert node.attrs["accuracy_level"] == 1
     feeds = random_feeds(proto)
     np.testing.assert_allclose(run(model_proto(model), feeds)[0], run(proto, feeds)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("scale", "node", "fires"),
+    [
+        ("float[2] s = {0.5, 2}", "DequantizeLinear<axis = 0>(w, s) y = MatMul(x, d)", False),
+        ("float[2] s = {0.5, 2}", "DequantizeLinear<axis = -1>(w, s) y = MatMul(x, d)", True),
+        ("float[2] s = {0.5, 2}", "DequantizeLinear(w, s) y = Gemm(x, d, m)", False),
+        ("float[2] s = {0.5, 2}", "DequantizeLinear(w, s) y = Gemm(x, d, s)", True),
+        ("float s = {0.5}", "DequantizeLinear(w, s) y = Gemm<alpha = 2.0>(x, d)", False),
+        ("float s = {0.5}", "DequantizeLinear(w, s) y = Gemm<transB = 1>(x, d)", False),
+        ("float s = {0.5}", "DequantizeLinear(w, s) y = Gemm(x, d, s)", False),
+        ("float s = {0.5}", "DequantizeLinear(w, s) y = MatMul(v, d)", False),
+        ("float s = {0.5}", "DequantizeLinear(w, s) p = MatMul(x, d) y = Add(p, m)", True),
+    ],
+)
+def test_few_bits_with_one_scale_or_one_per_column(scale: str, node: str, *, fires: bool) -> None:
+    """The matrix is square, so that rows and columns are as many."""
+    proto = parse(f"g (float[3,2] x, float[2] v) => (float y) <{scale}, float[1,2] m = {{1, 2}}> {{ d = {node} }}", 21)
+    proto.ir_version = 10
+    proto.graph.initializer.append(helper.make_tensor("w", TensorProto.INT4, (2, 2), (-8, 7, 3, -1)))
+    assert (f"{MICROSOFT}MatMulNBits" in left(proto)) == fires
+
+
+def test_few_bits_of_several_matrices_stay() -> None:
+    proto = parse("g (float[3,2] x) => (float y) <float s = {0.5}> { d = DequantizeLinear(w, s) y = MatMul(x, d) }", 21)
+    proto.ir_version = 10
+    proto.graph.initializer.append(helper.make_tensor("w", TensorProto.INT4, (2, 2, 1), (-8, 7, 3, -1)))
+    assert left(proto) == {"DequantizeLinear", "MatMul"}
 
 
 @pytest.mark.parametrize("change", [{"block": 8}, {"block": 2, "axis": 1}])

@@ -34,9 +34,7 @@ def fuse_scales(m: Match) -> Replacement:
 
     Counterpart: MatMulIntegerToFloatFusion
     """
-    if {m.node("cast").attr("to", 0), m.s.dtype, m.t.dtype} != {DType.FLOAT}:
-        return None
-    if min(m.a.rank or 0, m.b.rank or 0) < 2 or (m.a.dtype is DType.INT8 and m.b.dtype is not DType.INT8):
+    if m.s.dtype is not DType.FLOAT or (m.a.dtype is DType.INT8 and m.b.dtype is not DType.INT8):
         return None
     quantize = m.a.producer
     if quantize is not None and m.t in quantize.outputs:

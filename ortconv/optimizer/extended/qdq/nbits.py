@@ -66,7 +66,7 @@ def _by_block(parameter: Array, dq: Node, rows: int, columns: int, size: int) ->
     axis = int(dq.attr("axis", 1)) % 2
     if size:
         blocks = -(-rows // size)
-        return parameter if axis == 0 and parameter.shape == (blocks, columns) else None
+        return parameter if parameter.shape == (blocks, columns) else None
     blocks = -(-rows // UNBLOCKED)
     if parameter.size != 1 and (axis != 1 or parameter.shape != (columns,)):
         return None
@@ -93,7 +93,7 @@ def fuse_gemm(m: Match) -> Replacement:
 
 
 def _fused(m: Match, bias: Value | None) -> Replacement:
-    if m.a.dtype is not DType.FLOAT or (m.a.rank or 0) < 2:
+    if (m.a.rank or 0) < 2:
         return None
     blocks = _blocks(m.node("dequantize"))
     if blocks is None:
