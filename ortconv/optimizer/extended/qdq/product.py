@@ -48,7 +48,7 @@ def _weights_fit(w: Quantized, axis: int) -> bool:
     if rank is None or zero is None or not -rank <= w.axis < rank or w.axis % rank != axis % rank:
         return False
     length, scales = w.value.dim(axis), w.scale.static_shape
-    return isinstance(length, int) and scales == (length,) and len({zero.size, length, 1}) <= 2
+    return isinstance(length, int) and scales == (length,) and zero.size in (1, length)
 
 
 def _filters_fit(w: Quantized) -> bool:
