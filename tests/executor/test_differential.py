@@ -4,12 +4,14 @@ A few cases of each by default; `--differential 200` draws that many. onnxruntim
 (session.x64quantprecision), which its default on x86 does not. Integers are equal but for the operators that say why not.
 """
 
+import inspect
 import zlib
 
 import contrib_cases
 import float_cases
 import ml_dtypes
 import numpy as np
+import onnx.parser
 import onnxruntime
 import pytest
 import quantized_cases
@@ -18,6 +20,8 @@ from onnx import TensorProto, helper, numpy_helper
 from single_node import run_kernel, run_onnxruntime
 
 from ortconv.executor.kernels import registry
+from ortconv.ir.schema import schema
+from ortconv.runtime.session import Session
 from tests import unoptimized
 from tests.batches import batched
 
@@ -69,6 +73,40 @@ def test_every_kernel_of_com_microsoft_is_drawn():
     registry.lookup("com.microsoft", "NoSuchOperator", 1)  # imports all families
     kernels = {op for domain, op in registry._kernels if domain == "com.microsoft"}
     assert kernels == OPERATORS.keys() | WITHOUT_KERNEL
+
+
+BOTH_NAMES = {"mode": {"bilinear", "linear"}, "across_channels": {0, None}}
+"""Defaults that mean the same: GridSample has two names for a mode, MeanVarianceNormalization has axes later."""
+
+
+def test_defaults_of_kernels_are_those_of_the_schemas():
+    registry.lookup("com.microsoft", "NoSuchOperator", 1)
+    wrong = []
+    for (domain, op), kernels in registry._kernels.items():
+        for kernel, version in ((k, v) for k in kernels for v in range(k.since, min(k.until, 27) + 1)):
+            found, parameters = schema(domain, op, version), inspect.signature(kernel.reference).parameters
+            for name, default in found.defaults.items() if found else ():
+                own = parameters[name].default if name in parameters else inspect.Parameter.empty
+                if own is inspect.Parameter.empty or {own, default} <= BOTH_NAMES.get(name, set()):
+                    continue
+                if np.asarray(own).dtype.kind != "f" or not np.isclose(own, default, rtol=1e-6, atol=0):
+                    wrong += [(domain, op, version, name, own, default)] * (own != default)
+    assert not wrong
+
+
+@pytest.mark.parametrize("op", ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"])
+def test_default_epsilon_of_a_sum(op):
+    """The kernel, and the group of elementwise nodes, of a sum so small that epsilon matters."""
+    text = f"""<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> g (float[64,256] x, float[64,256] z) => (float y)
+        {{ n = com.microsoft.{op}(x, z, s) r = Relu(n) y = Neg(r) }}"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones(256, np.float32), "s"))
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.normal(size=(64, 256)).astype(np.float32) / 1000 for name in "xz"}
+    (want,) = unoptimized.session(proto).run(None, feeds)
+    for backend in ("numpy", "numpy:reference"):
+        with Session(proto.SerializeToString(), backend) as session:
+            np.testing.assert_allclose(session.run(None, feeds)[0], want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["int4", "uint4", "float8_e4m3fn", "float8_e5m2"])

@@ -78,11 +78,17 @@ def test_linear_resize_stays_since_integers_are_truncated() -> None:
     [
         {"mode": "cubic"},
         {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 0.5},
+        {"mode": "nearest", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 0.5},
     ],
 )
 def test_resize_that_leaves_the_range_stays(attrs: dict[str, object]) -> None:
     roi = np.array([0, 0, 0, 0, 1, 1, 1.5, 1.5], np.float32)
     refused(moved(Net(), "Resize", roi, np.array([1, 1, 2, 2], np.float32), **attrs))
+
+
+def test_pool_before_it_has_integers_stays() -> None:
+    """MaxPool takes integers from opset 12 on."""
+    refused(SELECTORS["MaxPool"](Net(opset=11)))
 
 
 @pytest.mark.parametrize("change", [{"scale": 0.04}, {"zero": 7}, {"kind": "int8", "zero": 3}])
@@ -199,6 +205,14 @@ def test_softmax_of_few_elements(shape: tuple[int, ...], opset: int, *, fits: bo
         refused(y)
 
 
+@pytest.mark.parametrize(("zero", "fits"), [(-128, True), (0, False)])
+def test_softmax_beyond_the_largest_integer(zero: int, *, fits: bool) -> None:
+    """Before ONNX Runtime 1.32, the kernel of QLinearSoftmax wraps around there. For arm, int8 stays int8."""
+    net = Net("int8")
+    net.quantized(net.add("Softmax", net.activations(3, 4, scale=0.3), axis=1), 1 / 256, zero=zero)
+    assert (f"{MICROSOFT}QLinearSoftmax" in check(net, platform="arm")) == fits
+
+
 @pytest.mark.parametrize("steps", [63, 255, 256])
 def test_softmax_whose_steps_are_a_whole_share_of_1(steps: int) -> None:
     """1 / 63 and 1 / 255 are larger in float32, and the kernel truncates their reciprocals to 62 and 254."""
@@ -310,6 +324,11 @@ def test_signed_activations_become_unsigned() -> None:
     assert types_of(model.graph) == {"FLOAT", "UINT8"}
     feeds = random_feeds(proto)
     np.testing.assert_array_equal(run(proto, feeds)[0], run(model_proto(model), feeds)[0])
+
+
+def test_signed_activations_that_are_read_with_another_zero_point_stay() -> None:
+    net = Net("int8")
+    refused(net.returned(net.dq(net.q(net.input(2, 3), 0.05, 3), 0.05, 5)))
 
 
 # ---------------------------------------------------------------------- whatever the operator

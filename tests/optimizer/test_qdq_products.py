@@ -99,14 +99,41 @@ def test_matmul(kind: str, weights: str, scale: object, shape: tuple[int, ...]) 
             assert check(net.returned(y)) == {"QuantizeLinear": 1, f"{MICROSOFT}MatMulIntegerToFloat": 1}
 
 
-@pytest.mark.parametrize("case", ["rows", "float operand"])
+@pytest.mark.parametrize("case", ["rows", "as many rows", "several matrices", "float operand"])
 def test_matmul_that_stays(case: str) -> None:
     net = Net()
-    if case == "rows":
-        y = net.add("MatMul", net.activations(3, 5), net.weights(5, 6, scale=np.full(5, 0.01), axis=0))
-    else:
-        y = net.add("MatMul", net.input(3, 5), net.weights(5, 6))
-    refused(net.quantized(y))
+    x = net.input(2, 3, 5) if case == "float operand" else net.activations(2, 3, 5)
+    shapes = {"rows": (5, 6), "as many rows": (5, 5), "several matrices": (2, 6, 5)}
+    shape = shapes.get(case, (5, 6))
+    scale = np.array([0.01, 0.02, 0.03, 0.01, 0.02]) if case in shapes else 0.02
+    w = net.weights(*shape, scale=scale, axis=0 if len(shape) == 2 else 2)
+    x = net.activations(2, 3, 6) if len(shape) == 3 else x
+    refused(net.quantized(net.add("MatMul", x, w)))
+
+
+def test_matmul_whose_result_has_another_type() -> None:
+    net = Net()
+    y = net.add("MatMul", net.activations(3, 5), net.weights(5, 6))
+    net.step = 0.05
+    found = check(net.returned(net.qdq(y, 0.05, 3, "int8")), platform="arm")
+    assert found == {"QuantizeLinear": 2, f"{MICROSOFT}MatMulIntegerToFloat": 1, "DequantizeLinear": 1}
+
+
+@pytest.mark.parametrize("case", ["rows", "bias of rows", "bias of another zero point", "bias of int8"])
+def test_gemm_that_stays(case: str) -> None:
+    """The matrix and the result are square."""
+    net = Net()
+    scale = np.array([0.01, 0.02, 0.005], np.float32)
+    w = net.weights(3, 3, scale=scale, axis=0 if case == "rows" else 1)
+    shape, unit, zero = (3,), np.float32(0.03) * scale, np.zeros(3)
+    if case == "bias of rows":
+        shape = (3, 3)
+    if case == "bias of another zero point":
+        zero += 5
+    kind = "int8" if case == "bias of int8" else "int32"
+    codes = net.const(net.rng.integers(-99, 99, shape).astype(kind))
+    bias = [] if case == "rows" else [net.dq(codes, unit, zero, kind, axis=0)]
+    refused(net.quantized(net.add("Gemm", net.activations(3, 3), w, *bias), 0.05))
 
 
 @batched

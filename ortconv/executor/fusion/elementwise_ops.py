@@ -258,14 +258,17 @@ def _skip_layer_normalization(code: NodeCode) -> Made:
     total = code.add(np.add, code.operand(0), code.operand(1))
     if code.node.input(4) is not None:
         total = code.add(np.add, total, code.operand(4))
-    return _normalized(code, total, 2, 3, centers=True)
+    return _normalized(code, total, 2, 3, centers=True, epsilon=1e-12)
 
 
-def _normalized(code: NodeCode, x: Operand | None, scale: int, shift: int, centers: bool) -> Made:
+def _normalized(
+    code: NodeCode, x: Operand | None, scale: int, shift: int, *, centers: bool, epsilon: float = 1e-5
+) -> Made:
+    """The instructions of a normalization; `epsilon` is the default of the attribute."""
     known = code.known(scale)
     if known is None or known.ndim != 1:
         return None
-    made = code.add(np.multiply, code.add(_standardize(code.node.attr("epsilon", 1e-5), centers), x), known)
+    made = code.add(np.multiply, code.add(_standardize(code.node.attr("epsilon", epsilon), centers), x), known)
     return made if code.node.input(shift) is None else code.add(np.add, made, code.operand(shift))
 
 

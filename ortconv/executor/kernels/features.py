@@ -230,7 +230,7 @@ def squared_distances(a: Array, b: Array) -> Array:
 
 
 @kernel("CDist", domain=MICROSOFT)
-def cdist(a: Array, b: Array, *, metric: str = "euclidean") -> Array:
+def cdist(a: Array, b: Array, *, metric: str = "sqeuclidean") -> Array:
     """(N, M): the distance of each row of a from each row of b."""
     if metric not in ("euclidean", "sqeuclidean"):
         raise GraphError(f"CDist has no metric '{metric}', only euclidean and sqeuclidean")

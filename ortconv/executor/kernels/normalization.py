@@ -109,7 +109,7 @@ def gated_rms_norm(x: Array, scale: Array, gate: Array, *, activation: str = "si
 
 @kernel("SkipLayerNormalization", domain=MICROSOFT)
 def skip_layer_normalization(
-    x: Array, skip: Array, gamma: Array, beta: Array | None = None, bias: Array | None = None, *, epsilon: float = 1e-5
+    x: Array, skip: Array, gamma: Array, beta: Array | None = None, bias: Array | None = None, *, epsilon: float = 1e-12
 ) -> Any:
     total = _skip_sum(x, skip, bias)
     y, *statistics = layer_normalization(total, gamma, beta, epsilon=epsilon)
@@ -118,7 +118,7 @@ def skip_layer_normalization(
 
 @kernel("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def skip_simplified_layer_normalization(
-    x: Array, skip: Array, gamma: Array, bias: Array | None = None, *, epsilon: float = 1e-5
+    x: Array, skip: Array, gamma: Array, bias: Array | None = None, *, epsilon: float = 1e-12
 ) -> Any:
     total = _skip_sum(x, skip, bias)
     y, inverse = rms_normalization(total, gamma, epsilon=epsilon)
