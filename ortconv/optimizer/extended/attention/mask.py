@@ -103,9 +103,10 @@ class Masks:
         if const.rank > 4 or rows is None or columns is None or const.size == 0:
             return None
         assert biased.mask is not None
-        key = ("constant", biased.mask, biased.replaced, biased.inverted, rows, columns)
+        heads = scores.query.count
+        key = ("constant", biased.mask, biased.replaced, biased.inverted, heads, rows, columns)
         if key not in self.made:
-            array = _whole_constant(biased, const, scores.query.count, (rows, columns))
+            array = _whole_constant(biased, const, heads, (rows, columns))
             if array is None:
                 return None
             if array.shape == const.shape and biased.replaced is None:
