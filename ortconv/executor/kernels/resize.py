@@ -24,6 +24,10 @@ class Axis(NamedTuple):
     end: float = 1.0
     """Region of interest, as fractions of the axis."""
 
+    @property
+    def keeps(self) -> bool:
+        return self.size == self.output and self.scale == 1
+
 
 def _half_pixel(i: Array, a: Axis) -> Array:
     return (i + np.float32(0.5)) / a.scale - np.float32(0.5)
@@ -87,7 +91,9 @@ class Sampling(NamedTuple):
     exclude_outside: bool = False
 
     def positions(self, a: Axis) -> Array:
-        return _COORDINATES[self.coordinates](np.arange(a.output, dtype=np.float32), a)
+        """Where the elements of the result are in x. An axis that keeps its size is not cropped either, as in onnxruntime."""
+        places = np.arange(a.output, dtype=np.float32)
+        return places if a.keeps else _COORDINATES[self.coordinates](places, a)
 
 
 @lru_cache(maxsize=64)
@@ -133,7 +139,7 @@ def _sampled(x: Array, axes: Sequence[Axis], s: Sampling) -> Array:
     y = y.transpose(order)
     for d in reversed(range(x.ndim)):
         a = axes[order[d]]
-        if a.size != a.output or a.scale != 1 or s.coordinates == "tf_crop_and_resize":
+        if not a.keeps:
             y = _resample(y, d, *_taps(a, s))
     if np.may_share_memory(y, x):
         y = y.copy()

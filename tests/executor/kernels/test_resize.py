@@ -64,7 +64,9 @@ def test_scales_of_two_dimensions(rng):
 def test_crop(rng, mode):
     attributes = {"mode": mode, "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 9.0}
     for roi in ([0, 0, 0.2, 0.1, 1, 1, 0.7, 0.9], [0, 0, -0.2, 0.3, 1, 1, 0.7, 1.4]):
-        compare("Resize", [image(rng), f32(roi), None, np.array([1, 2, 5, 9])], attributes, opset=13, atol=1e-5)
+        x = image(rng)
+        for size in ([5, 9], [x.shape[2], 9], [5, x.shape[3]], [*x.shape[2:]]):
+            compare("Resize", [x, f32(roi), None, np.array([*x.shape[:2], *size])], attributes, opset=13, atol=1e-5)
 
 
 @pytest.mark.parametrize(
