@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
-from ortconv.ir.operands import axes_of, only_reader, producer_of
+from ortconv.ir.operands import axes_of, only_reader, producer_of, scalar
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
@@ -93,7 +93,7 @@ class Tables:
         if key not in self.made:
             width = int(r.columns[-1]) + 1
             for node in reversed(factors.functions):
-                x = insert(node.op, [x if v.rank else v for v in node.present_inputs], x.type, node)
+                x = insert(node.op, [x if scalar(v) is None else v for v in node.present_inputs], x.type, node)
             before = factors.functions[0] if factors.functions else r.root
             if order != tuple(sorted(order)):
                 type = TensorType(DType.FLOAT, tuple(x.dim(axis) for axis in order))
