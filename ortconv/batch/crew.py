@@ -54,12 +54,7 @@ def crew_of(
 
     UsageError for limits with an executor of the caller, for fewer jobs than one, and for negative limits.
     """
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"jobs is {jobs}", hint="it must be 1 or more; None means one for each core")
-    if timeout is not None and not timeout >= 0:
-        raise UsageError(f"timeout is {timeout}", hint="it must be 0 or more seconds; None means an hour")
-    if memory is not None and index(memory) < 0:
-        raise UsageError(f"memory is {memory}", hint="it must be 0 or more bytes; None means a share of the machine's")
+    _check_numbers(jobs, timeout, memory)
     if isinstance(executor, Executor):
         if timeout is not None or memory is not None:
             hint = "leave the limits out, or leave the work to ortconv's own workers"
@@ -81,6 +76,15 @@ def crew_of(
         yield Crew(pool, jobs, is_local=True)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _check_numbers(jobs: int | None, timeout: float | None, memory: int | None) -> None:
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"jobs is {jobs}", hint="it must be 1 or more; None means one for each core")
+    if timeout is not None and not timeout >= 0:
+        raise UsageError(f"timeout is {timeout}", hint="it must be 0 or more seconds; None means an hour")
+    if memory is not None and index(memory) < 0:
+        raise UsageError(f"memory is {memory}", hint="it must be 0 or more bytes; None means a share of the machine's")
 
 
 def memory_share(jobs: int) -> int | None:

@@ -95,7 +95,8 @@ def make(
     """
     if level not in LEVELS:
         raise UsageError(f"optimization level '{level}' is not one of {', '.join(LEVELS)}")
-    stages, repairs = stages_of(level), NNAPI_REPAIRS if nnapi and level != "disable" else ()
+    stages = stages_of(level)
+    repairs: tuple[str, ...] = NNAPI_REPAIRS if nnapi and level != "disable" else ()
     opt_in = _needed_by_nnapi() if repairs else set()
     if enable or disable or only or offload:
         from ortconv.optimizer import catalog
