@@ -13,7 +13,7 @@ from ortconv.ir.symbols import broadcast_dims, stretches_to, terms, times
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS
-from ortconv.optimizer.extended.attention.biased import Biased, condition_of, masked_keys
+from ortconv.optimizer.extended.attention.biased import Biased, Keys, condition_of, masked_keys
 from ortconv.optimizer.extended.attention.heads import Heads, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
 from ortconv.optimizer.extended.parts import gathered, sliced_part
@@ -88,12 +88,15 @@ class Masks:
             return None
         return PaddingMask(self._as_numbers(keys, found.inverted, scores.before), found.low)
 
-    def _as_numbers(self, keys: Value, inverted: bool, before: Node) -> Value:
-        """A condition as 0 and 1."""
+    def _as_numbers(self, keys: Keys, inverted: bool, before: Node) -> Value:
+        """The condition of keys as 0 and 1."""
         name = ("numbers", keys, inverted)
         if name not in self.made:
-            shape = keys.shape
-            kept = insert("Not", [keys], TensorType(DType.BOOL, shape), before) if inverted else keys
+            kept, shape = keys.value, keys.value.shape
+            for node in reversed(keys.nodes):
+                inputs = [kept if v is not None and v.constant is None else v for v in node.inputs]
+                kept = insert(node.op, inputs, TensorType(node.out.dtype or DType.BOOL, shape), before, node.attrs)
+            kept = insert("Not", [kept], TensorType(DType.BOOL, shape), before) if inverted else kept
             type = TensorType(DType.INT32, shape)
             self.made[name] = insert("Cast", [kept], type, before, {"to": int(DType.INT32)})
         return self.made[name]
