@@ -98,10 +98,9 @@ class _Fuser:
         before, label = len(self.graph), f.root.label
         seen = self.masks.rows_with_a_key(f.bias, f.nodes[2]) if f.blind and f.bias else None
         past = self._past(f)
-        if past is not None:
-            f = with_whole_bias(by_groups(f, self.masks), past, self.masks, self.context)
-        elif f.key.copies > 1:
+        if past is None and f.key.copies > 1:
             return False
+        f = with_whole_bias(f if past is None else by_groups(f, self.masks), past, self.masks, self.context)
         fused = self._fused(f, past)
         if fused is None:
             return False

@@ -198,13 +198,15 @@ class Masks:
         self.expanded.setdefault(mask, []).append((result, rows, columns))
         return result
 
-    def whole(self, bias: Value, query: Heads, earlier: Value, before: Node) -> Value:
-        """The bias (1 or batch, 1 or heads, queries, keys), expanded to all heads and the batches of earlier keys."""
+    def whole(self, bias: Value, query: Heads, earlier: Value | None, before: Node) -> Value:
+        """The bias (1 or batch, 1 or heads, queries, keys), expanded to all heads and, unless it has them, the batches of earlier
+        keys.
+        """
         type = whole_type(bias, query)
         name = ("whole", query.count, bias)
         if name not in self.made:
             shape = integers(self.graph, (1, query.count, 1, 1), bias)
-            if type.shape is not None and type.shape[0] != bias.dim(0):
+            if earlier is not None and not has_all_batches(bias, query):
                 parts = [self.extent(earlier, 0, before), integers(self.graph, (query.count, 1, 1), bias)]
                 shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), before, {"axis": 0})
             self.made[name] = insert("Expand", [bias, shape], type, before)
@@ -323,8 +325,13 @@ def _put(pick: Node, size: Value) -> None:
 
 def whole_type(bias: Value, query: Heads) -> TensorType:
     """The type of a four-dimensional bias expanded to all batches and query heads."""
-    batch = bias.dim(0) if bias.dim(0) in length(query, 0) else query.source.dim(0)
+    batch = bias.dim(0) if has_all_batches(bias, query) else query.source.dim(0)
     return TensorType(DType.FLOAT, (batch, query.count, bias.dim(2), bias.dim(3)))
+
+
+def has_all_batches(bias: Value, query: Heads) -> bool:
+    """True if a bias has a row for each batch of the queries."""
+    return bias.dim(0) in length(query, 0)
 
 
 def _dim(known: set[Element]) -> Dim:
