@@ -239,6 +239,16 @@ class Masks:
             self.made["rows", bias] = insert("Reshape", [kept, integers(self.graph, (0, -1, 1), bias)], type, before)
         return self.made["rows", bias]
 
+    def batches_with_a_key(self, keys: Value, before: Node) -> Value:
+        """A condition (batch, 1, 1), true where a mask of keys leaves a batch a key."""
+        if ("batches", keys) not in self.made:
+            inputs, attrs = with_list(self.graph, "ReduceMax", keys, (1,), keepdims=1)
+            best = insert("ReduceMax", inputs, TensorType(DType.INT32, (keys.dim(0), 1)), before, attrs)
+            kept = insert("Cast", [best], TensorType(DType.BOOL, (keys.dim(0), 1)), before, {"to": int(DType.BOOL)})
+            type = TensorType(DType.BOOL, (keys.dim(0), 1, 1))
+            self.made["batches", keys] = insert("Reshape", [kept, integers(self.graph, (0, 1, 1), keys)], type, before)
+        return self.made["batches", keys]
+
     def size(self, side: Heads, before: Node) -> Value | None:
         """The number of rows as a tensor of one element."""
         source = side.source
