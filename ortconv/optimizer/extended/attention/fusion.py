@@ -67,8 +67,9 @@ def fuse(graph: Graph, context: Context) -> int:
     Counterpart: AttentionFusion
     Differs: opset 13 and later, and static shapes, while ONNX Runtime matches opset 11 and 12 with symbolic shapes;
         MultiHeadAttention if query, key and value do not come from one tensor; heads in one axis with the batch; keys
-        and values concatenated with earlier ones. With a past, a guard that sets rows without a key to zero is moved
-        after the attention: a NaN that occurs only among earlier keys then reaches the result.
+        and values concatenated with earlier ones. A guard that sets the weights of rows without a key to zero is moved
+        after the attention: such rows are zero even if values are NaN, and a NaN that occurs only among earlier keys
+        reaches the result.
     """
     masks = Masks(graph)
     found = [f for node in graph if node.op == "Softmax" and (f := _find(node, masks, context)) is not None]
