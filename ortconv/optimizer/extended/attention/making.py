@@ -17,7 +17,7 @@ from ortconv.ir.types import Dim, DType, TensorType, ValueType
 from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import Context, New, NewInput, insert_new
 from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length
-from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, has_all_batches, whole_type
+from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, knows_all_batches, whole_type
 from ortconv.optimizer.extended.attention.past import Past
 from ortconv.optimizer.extended.attention.projection import Projection
 from ortconv.optimizer.insertion import insert, reshaped
@@ -71,7 +71,7 @@ def with_whole_bias(f: Found, past: Past | None, masks: Masks, context: Context)
     if not may_make(f, op, context, New("Expand", [f.bias], types=[whole_type(f.bias, f.query)])):
         return f
     earlier = None if past is None else past[0].earlier
-    if not has_all_batches(f.bias, f.query) and (earlier is None or earlier.producer is not None):
+    if not knows_all_batches(f.bias, f.query) and (earlier is None or earlier.producer is not None):
         return f
     return f._replace(bias=masks.whole(f.bias, f.query, earlier, f.nodes[2]))
 

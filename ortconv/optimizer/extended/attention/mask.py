@@ -199,14 +199,14 @@ class Masks:
         return result
 
     def whole(self, bias: Value, query: Heads, earlier: Value | None, before: Node) -> Value:
-        """The bias (1 or batch, 1 or heads, queries, keys), expanded to all heads and, unless it has them, the batches of earlier
-        keys.
+        """The bias (1 or batch, 1 or heads, queries, keys), expanded to all heads and batches. If the number of batches is not
+        known, earlier keys have it.
         """
-        type = whole_type(bias, query)
+        type, batch = whole_type(bias, query), number(length(query, 0))
         name = ("whole", query.count, bias)
         if name not in self.made:
-            shape = integers(self.graph, (1, query.count, 1, 1), bias)
-            if earlier is not None and not has_all_batches(bias, query):
+            shape = integers(self.graph, (batch or 1, query.count, 1, 1), bias)
+            if earlier is not None and not knows_all_batches(bias, query):
                 parts = [self.extent(earlier, 0, before), integers(self.graph, (query.count, 1, 1), bias)]
                 shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), before, {"axis": 0})
             self.made[name] = insert("Expand", [bias, shape], type, before)
@@ -344,6 +344,11 @@ def has_all_batches(bias: Value, query: Heads) -> bool:
     return bias.dim(0) in length(query, 0)
 
 
+def knows_all_batches(bias: Value, query: Heads) -> bool:
+    """True if a bias has a row for each batch of the queries, or if their number is known."""
+    return has_all_batches(bias, query) or number(length(query, 0)) is not None
+
+
 def _dim(known: set[Element]) -> Dim:
     """One of these equal elements that is a number or a symbol; None if there is none."""
     return next((d for d in known if isinstance(d, (int, str))), None)
@@ -362,8 +367,9 @@ def _four_dims(mask: Value, rows: set[Element], columns: set[Element]) -> tuple[
 
 
 def _whole_constant(biased: Biased, const: Tensor, heads: int, sizes: tuple[int, int]) -> Array | None:
-    """A constant mask as (1, 1 or heads, queries, keys); None if it has another shape."""
+    """A constant mask as (1, 1 or heads, queries, keys); None if it has another shape, or differs between batches."""
     array: Array = const.numpy().reshape((1,) * (4 - const.rank) + const.shape)
+    array = array[:1] if (array == array[:1]).all() else array
     if any(d not in (1, size) for d, size in zip(array.shape, (1, heads, *sizes))):
         return None
     if biased.replaced is not None:
