@@ -24,6 +24,9 @@ PIECE_BYTES = 1 << 20
 MOST_ARRAYS = 10_000
 MOST_AXES = 64
 
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+"""The functions that read a header, by the version of the format."""
+
 
 def read_npz(path: Path, check: ArrayCheck | None = None) -> dict[str, Array]:
     """The arrays of an .npz file by name.
@@ -108,9 +111,9 @@ def _array(stream: IO[bytes], length: int, name: str, check: ArrayCheck | None) 
 def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, Any]:
     """The shape of an array in the format .npy, if it is stored by columns, and its type."""
     version = np.lib.format.read_magic(stream)
-    if version not in ((1, 0), (2, 0)):
+    read_header = _HEADERS.get(version)
+    if read_header is None:
         raise FormatError(f"'{name}' has version {version[0]}.{version[1]} of the format; 1.0 and 2.0 can be read")
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     try:
         shape, by_columns, dtype = read_header(stream)
     except (ValueError, TypeError, SyntaxError, TokenError) as error:

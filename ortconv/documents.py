@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -71,13 +71,16 @@ def _read(kind: Any, found: Any, place: str) -> Any:
         return _read(next((one for one in inner if one is type(found)), inner[0]), found, place)
     if origin is list or origin is tuple:
         items = _checked(isinstance(found, list), found, place)
-        kinds = inner[:1] * len(items) if origin is list or ... in inner else inner
-        _checked(len(items) == len(kinds), found, place)
-        return origin(_read(of, one, f"{place}[{i}]") for i, (of, one) in enumerate(zip(kinds, items)))
+        return origin(_read_items(inner[:1] * len(items) if origin is list or ... in inner else inner, items, place))
     _checked(isinstance(found, dict), found, place)
     if is_dataclass(kind) or is_typeddict(kind):
         return _read_fields(kind, found, place)
     return {name: _read(inner[1], one, f"{place}[{name!r}]") for name, one in found.items()}
+
+
+def _read_items(kinds: Sequence[Any], items: Sequence[Any], place: str) -> list[Any]:
+    _checked(len(items) == len(kinds), items, place)
+    return [_read(kind, one, f"{place}[{i}]") for i, (kind, one) in enumerate(zip(kinds, items))]
 
 
 def _read_fields(kind: Any, found: Mapping[str, Any], place: str) -> Any:

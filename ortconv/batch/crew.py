@@ -54,16 +54,8 @@ def crew_of(
 
     UsageError for limits with an executor of the caller, for fewer jobs than one, and for negative limits.
     """
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"jobs is {jobs}", hint="it must be 1 or more; None means one for each core")
-    if timeout is not None and not timeout >= 0:
-        raise UsageError(f"timeout is {timeout}", hint="it must be 0 or more seconds; None means an hour")
-    if memory is not None and index(memory) < 0:
-        raise UsageError(f"memory is {memory}", hint="it must be 0 or more bytes; None means a share of the machine's")
+    _check_limits(jobs, timeout, memory, own=isinstance(executor, Executor))
     if isinstance(executor, Executor):
-        if timeout is not None or memory is not None:
-            hint = "leave the limits out, or leave the work to ortconv's own workers"
-            raise UsageError("an executor of your own knows no limits", hint=hint)
         yield Crew(executor, jobs or getattr(executor, "_max_workers", None) or usable_cores(), is_local=False)
         return
     jobs, timeout = jobs or usable_cores(), TIMEOUT if timeout is None else timeout
@@ -81,6 +73,19 @@ def crew_of(
         yield Crew(pool, jobs, is_local=True)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _check_limits(jobs: int | None, timeout: float | None, memory: int | None, *, own: bool) -> None:
+    """Raise UsageError for a number out of range, and for limits with the caller's `own` executor."""
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"jobs is {jobs}", hint="it must be 1 or more; None means one for each core")
+    if timeout is not None and not timeout >= 0:
+        raise UsageError(f"timeout is {timeout}", hint="it must be 0 or more seconds; None means an hour")
+    if memory is not None and index(memory) < 0:
+        raise UsageError(f"memory is {memory}", hint="it must be 0 or more bytes; None means a share of the machine's")
+    if own and not timeout is memory is None:
+        hint = "leave the limits out, or leave the work to ortconv's own workers"
+        raise UsageError("an executor of your own knows no limits", hint=hint)
 
 
 def memory_share(jobs: int) -> int | None:

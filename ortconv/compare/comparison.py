@@ -156,13 +156,10 @@ def compare(
 
     Missing inputs are generated for the first model, such that all models accept them.
     """
-    if not subjects:
-        raise UsageError("subjects is empty", hint="give the models to compare, the first is the reference")
     if seed < 0:
         raise UsageError(f"seed is {seed}", hint="it must be 0 or more")
+    _check_all_alike(subjects)
     reference = subjects[0]
-    for other in subjects[1:]:
-        _check_alike(reference, other)
     sessions = [s.session(custom_op_library) for s in subjects]
     arrays, draws = arrays or {}, draws or {}
     if not arrays and all(draw.shape is None for draw in draws.values()):
@@ -225,6 +222,13 @@ def _run_all(
             return feeds, results
     assert failure is not None
     raise failure
+
+
+def _check_all_alike(subjects: Sequence[Subject]) -> None:
+    if not subjects:
+        raise UsageError("subjects is empty", hint="give the models to compare, the first is the reference")
+    for other in subjects[1:]:
+        _check_alike(subjects[0], other)
 
 
 def _check_alike(a: Subject, b: Subject) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
 from ortconv.errors import GraphError
@@ -35,7 +35,15 @@ def topological(graph: Graph) -> list[Node]:
     """The nodes in topological order, and else in their present order. Raises GraphError if there is a cycle."""
     order = list(graph)
     position = {node: i for i, node in enumerate(order)}
-    needs = [{position[p] for p in producers(graph, node)} for node in order]
+    done = sorted_by([{position[p] for p in producers(graph, node)} for node in order])
+    if len(done) < len(order):
+        stuck = min(set(range(len(order))).difference(done))
+        raise GraphError("the graph has a cycle", node=order[stuck].label)
+    return [order[i] for i in done]
+
+
+def sorted_by(needs: Sequence[Set[int]]) -> list[int]:
+    """The indices, each after those that it needs, and else in ascending order. Those that need a cycle are left out."""
     readers, waiting = readers_of(needs), [len(needed) for needed in needs]
     ready = [i for i, n in enumerate(waiting) if n == 0]
     done: list[int] = []
@@ -46,10 +54,7 @@ def topological(graph: Graph) -> list[Node]:
             waiting[r] -= 1
             if waiting[r] == 0:
                 heapq.heappush(ready, r)
-    if len(done) < len(order):
-        stuck = order[next(i for i, n in enumerate(waiting) if n > 0)]
-        raise GraphError("the graph has a cycle", node=stuck.label)
-    return [order[i] for i in done]
+    return done
 
 
 def producers(graph: Graph, node: Node) -> Iterator[Node]:

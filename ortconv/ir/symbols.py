@@ -10,8 +10,9 @@ from functools import lru_cache
 from ortconv.choices import natural
 from ortconv.ir.types import Dim, Shape
 
-ANONYMOUS = re.compile(r"\?|unk__\d+$|\w+_\d+_o\d+__d\d+$")
-"""Pattern of the symbols that shape inference invents, in ortconv, onnx, and ONNX Runtime's tools (Slice_12_o0__d1)."""
+ANONYMOUS = re.compile(r"\?|unk__\d+$|\w+_\d+_o\d+__d\d+$|.+_dim_\d+$")
+"""Pattern of the symbols that shape inference invents, in ortconv, onnx, ONNX Runtime's tools (Slice_12_o0__d1) and torch
+(Gatherlogits_dim_1)."""
 
 TIMES = "·"
 """Separator of the factors in the name of a dimension that is a product of others, a number first: 4·batch."""

@@ -234,6 +234,12 @@ def copied_from_one(copies: Value, axis: int) -> Value | None:
         return None
     if node.op == "Concat":
         return x if node.attr("axis", 0) % x.rank == axis and set(node.inputs) == {x} else None
-    repeats = ints(node.inputs[1], ()) if node.op == "Tile" else ()
-    others = [i for i in range(x.rank) if i != axis]
-    return x if all(same_dim(x.dim(i), copies.dim(i)) or (repeats and repeats[i] == 1) for i in others) else None
+    return x if all(_keeps_length(node, i) for i in range(x.rank) if i != axis) else None
+
+
+def _keeps_length(node: Node, axis: int) -> bool:
+    """True if an Expand or Tile makes no copies along an axis of its operand."""
+    if same_dim(node.dim(0, axis), node.out.dim(axis)):
+        return True
+    repeats = ints(node.inputs[1]) if node.op == "Tile" else None
+    return repeats is not None and repeats[axis] == 1

@@ -76,6 +76,11 @@ class Pass:
         """Operators without which the pass can change nothing; empty if it always runs."""
         return self._roots or tuple(by_root(self.rules))
 
+    def with_rules(self, rules: Sequence[Rule]) -> Pass:
+        """The pass with some of its rules only."""
+        flags = {"for_cpu": self.for_cpu, "for_nnapi": self.for_nnapi, "inexact": self.inexact}
+        return Pass(self.name, rules, also=self.also, once=self.once, **flags)
+
     @property
     def doc(self) -> str:
         """The docstring of the function."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operands import axes_of
@@ -15,7 +15,7 @@ from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, split_sizes
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.shapes import COMPUTES_SHAPES, DimOf, elements, target
+from ortconv.optimizer.shapes import COMPUTES_SHAPES, DimOf, Element, elements, target
 
 # ---------------------------------------------------------------------- shapes of results
 
@@ -36,12 +36,16 @@ def _reshaped(node: Node) -> Shape | None:
         return None
     dims = list(map(as_dim, wanted))
     if wanted.count(-1) == 1 and x.shape is not None and 0 not in (*x.shape, *dims):
-        copied = [e for e in wanted if isinstance(e, DimOf) and e.value is x]
-        rest = [dim for i, dim in enumerate(x.shape) if DimOf(x, i) not in copied]
-        others = [as_dim(e) for e in wanted if e != -1 and e not in copied]
-        if len(copied) == len(set(copied)):
-            dims[wanted.index(-1)] = quotient(rest, others)
+        dims[wanted.index(-1)] = _open_dim(x, x.shape, wanted)
     return tuple(dims)
+
+
+def _open_dim(x: Value, shape: Shape, wanted: Sequence[Element]) -> Dim:
+    """The dimension that a Reshape of x to these elements computes for -1; None if it is unknown."""
+    copied = [e for e in wanted if isinstance(e, DimOf) and e.value is x]
+    rest = [dim for i, dim in enumerate(shape) if DimOf(x, i) not in copied]
+    others = [as_dim(e) for e in wanted if e != -1 and e not in copied]
+    return quotient(rest, others) if len(copied) == len(set(copied)) else None
 
 
 def _multiplied(node: Node) -> Shape | None:

@@ -115,12 +115,16 @@ def quantized(node: Node) -> Quantized | None:
     scale = node.input(1)
     if integers is None or reals is None or scale is None or node.attr("block_size", 0):
         return None
-    if scale.dtype is not DType.FLOAT or reals.dtype is not DType.FLOAT or integers.dtype is None:
-        return None
-    known = elements(scale)
-    if known is not None and not (known.size and known.min() > SMALLEST_SCALE and known.max() < LARGEST_SCALE):
+    if reals.dtype is not DType.FLOAT or integers.dtype is None or not _may_scale(scale):
         return None
     return Quantized(integers, scale, node.input(2), int(node.attr("axis", 1)))
+
+
+def _may_scale(scale: Value) -> bool:
+    """True for a float32 scale, unless it is known to be out of range."""
+    known = elements(scale)
+    fits = known is None or (known.size and known.min() > SMALLEST_SCALE and known.max() < LARGEST_SCALE)
+    return scale.dtype is DType.FLOAT and bool(fits)
 
 
 def elements(value: Value | None) -> Array | None:

@@ -95,32 +95,56 @@ def make(
     """
     if level not in LEVELS:
         raise UsageError(f"optimization level '{level}' is not one of {', '.join(LEVELS)}")
-    nnapi = nnapi and level != "disable"
-    needed = [p for p in opt_in_passes("basic") if p.for_nnapi] if nnapi else []
-    repairs = tuple(name for name in NNAPI_REPAIRS if nnapi and name not in disable and (not only or name in only))
-    if not (enable or disable or only or offload):
-        stages = stages_of(level)
-        if needed:
-            stages["basic"] = (*stages["basic"], *needed)
-        return Recipe(level, _without_empty(stages), fold_limit, stop_after, repairs)
-    from ortconv.optimizer import catalog
+    stages = stages_of(level)
+    repairs: tuple[str, ...] = NNAPI_REPAIRS if nnapi and level != "disable" else ()
+    opt_in = _needed_by_nnapi() if repairs else set()
+    if enable or disable or only or offload:
+        from ortconv.optimizer import catalog
 
-    disabled, wanted = catalog.checked(disable), catalog.checked(only)
-    enabled = (
-        _enabled(level, enable) | {name for name in wanted if catalog.find(name).opt_in} | {p.name for p in needed}
-    )
-    if offload:
-        enabled |= set().union(*map(names_of, opt_in_passes("offload"))) - inexact(["offload"])
-    stages = {}
-    for stage, passes in stages_of(level).items():
-        extra = [p for p in opt_in_passes(stage) if enabled & names_of(p)]
-        stages[stage] = tuple(filter(None, (_restricted(p, disabled, wanted) for p in (*passes, *extra))))
-    return Recipe(level, _without_empty(stages), fold_limit, stop_after, repairs)
+        selected = _Selection(catalog.checked(disable), catalog.checked(only))
+        opt_in |= _enabled(level, enable) | {name for name in only if catalog.find(name).opt_in}
+        opt_in |= _exact_offload() if offload else set()
+        stages = {stage: selected.passes(_with_opt_in(stage, passes, opt_in)) for stage, passes in stages.items()}
+        repairs = tuple(filter(selected.runs, repairs))
+    elif opt_in:
+        stages["basic"] = _with_opt_in("basic", stages["basic"], opt_in)
+    running = {stage: passes for stage, passes in stages.items() if passes or stage != "offload"}
+    return Recipe(level, running, fold_limit, stop_after, repairs)
 
 
-def _without_empty(stages: dict[str, tuple[Pass, ...]]) -> dict[str, tuple[Pass, ...]]:
-    """The stages, except those whose passes are all opt-in and of which none runs."""
-    return {stage: passes for stage, passes in stages.items() if passes or stage != "offload"}
+def _needed_by_nnapi() -> set[str]:
+    """The opt-in passes that NNAPI's provider needs."""
+    return {p.name for p in opt_in_passes("basic") if p.for_nnapi}
+
+
+def _exact_offload() -> set[str]:
+    """The rewrites of the offload stage that preserve the numbers."""
+    return set().union(*map(names_of, opt_in_passes("offload"))) - inexact(["offload"])
+
+
+def _with_opt_in(stage: str, passes: tuple[Pass, ...], names: Collection[str]) -> tuple[Pass, ...]:
+    """The passes of a stage, and after them the opt-in passes with these names."""
+    return (*passes, *(p for p in opt_in_passes(stage) if not names_of(p).isdisjoint(names)))
+
+
+class _Selection(NamedTuple):
+    """The names of rewrites that do not run, and those that run alone, if any."""
+
+    disabled: Collection[str]
+    only: Collection[str]
+
+    def runs(self, name: str) -> bool:
+        return name not in self.disabled and (not self.only or name in self.only)
+
+    def passes(self, passes: Iterable[Pass]) -> tuple[Pass, ...]:
+        """The passes with the rules that run, without those of which none does."""
+        return tuple(filter(None, map(self._selected, passes)))
+
+    def _selected(self, p: Pass) -> Pass | None:
+        if all(map(self.runs, names_of(p))):
+            return p
+        rules = [r for r in p.rules if self.runs(r.name)]
+        return p.with_rules(rules) if rules else None
 
 
 def stages_of(level: str) -> dict[str, tuple[Pass, ...]]:
@@ -145,18 +169,6 @@ def _enabled(level: str, names: Iterable[str]) -> set[str]:
         if entry.level not in stages_of(level):
             raise UsageError(f"pass '{name}' belongs to level {entry.level}, which level {level} does not run")
     return set(names)
-
-
-def _restricted(p: Pass, disabled: Collection[str], only: Collection[str]) -> Pass | None:
-    """A pass with only its selected rules; None if none is selected."""
-
-    def runs(name: str) -> bool:
-        return name not in disabled and (not only or name in only)
-
-    if all(map(runs, names_of(p))):
-        return p
-    rules = [r for r in p.rules if runs(r.name)]
-    return Pass(p.name, rules) if rules else None
 
 
 # ---------------------------------------------------------------------- as text
@@ -266,7 +278,7 @@ def _with_rules(p: Pass, listed: _Line) -> Pass:
     runs, rules = _runs(p), []
     for line in listed.rules:
         rules += runs[_known(line.name, runs, line.number, f"rule of {listed.name}")]
-    return p if tuple(rules) == p.rules else Pass(p.name, rules)
+    return p if tuple(rules) == p.rules else p.with_rules(rules)
 
 
 def _known_passes(stage: str) -> dict[str, Pass]:

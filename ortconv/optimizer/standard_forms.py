@@ -137,13 +137,18 @@ def fused_gemm(node: Node) -> New | None:
 
 def fused_matmul(node: Node) -> New | None:
     """alpha * MatMul(Transpose(a), Transpose(b)); None if the rank of a transposed operand is unknown."""
-    operands: list[NewInput] = []
-    for value, side in zip(node.present_inputs, "AB"):
-        transposed, batch = (int(node.attr(f"{flag}{side}", 0)) for flag in ("trans", "transBatch"))
-        if value.rank is None and (transposed or batch):
-            return None
-        apart = (transposed or batch) and (value.rank or 0) > 1
-        perm = Ints(operand_perm(value.rank or 0, transposed, batch)) if apart else None
-        operands.append(value if perm is None else New("Transpose", [value], {"perm": perm}))
-    product, alpha = New("MatMul", operands, {}, like=node), node.attr("alpha", 1.0)
+    a, b = (_matmul_operand(node, value, side) for value, side in zip(node.present_inputs, "AB", strict=True))
+    if a is None or b is None:
+        return None
+    product, alpha = New("MatMul", [a, b], {}, like=node), node.attr("alpha", 1.0)
     return product if alpha == 1 else New("Mul", [product, number(node.input(0), alpha)])
+
+
+def _matmul_operand(node: Node, value: Value, side: str) -> NewInput:
+    """An operand of a FusedMatMul, transposed as the attributes of this side require; None if its rank must be known for that."""
+    transposed, batch = (int(node.attr(f"{flag}{side}", 0)) for flag in ("trans", "transBatch"))
+    if not (transposed or batch):
+        return value
+    if value.rank is None or value.rank < 2:
+        return value if value.rank is not None else None
+    return New("Transpose", [value], {"perm": Ints(operand_perm(value.rank, transposed, batch))})

@@ -12,6 +12,7 @@ from typing import Any
 from ortconv.errors import UsageError, nearest
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT
+from ortconv.ir.order import sorted_by
 from ortconv.ir.schema import schema
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.nnapi.rules import ROWS
@@ -189,16 +190,23 @@ class Grouping:
         provider = target.provider
         self.anew = anew
         self.units = units(graph) if provider.qdq_units else single_units(graph)
-        self.number = {node: u for u, unit in enumerate(self.units) for node in unit.nodes}
+        self._number()
+        if any(p > u for u, before in enumerate(self.producers) for p in before):
+            # The order of the targets is no topological one if the scale of a Q node is computed after its target.
+            self.units = [self.units[u] for u in sorted_by([set(before) for before in self.producers])]
+            self._number()
         self.target = target
         self.rules = import_module(provider.rules).objections
         check_stop_ops(graph, target.stop_ops)
         self.stopped_by = _downstream(graph, frozenset(target.stop_ops))
-        self.producers = [producing_units(unit, self.number) for unit in self.units]
         self.dependent: set[int] = set()
         """Units whose judgment depends on the members of the growing group, and so can change."""
         self.against: dict[int, tuple[Objection, ...]] = {}
         self._groups = group_by_wave(self.producers, self._judge)
+
+    def _number(self) -> None:
+        self.number = {node: u for u, unit in enumerate(self.units) for node in unit.nodes}
+        self.producers = [producing_units(unit, self.number) for unit in self.units]
 
     def groups(self, supposed: Collection[int] = ()) -> list[list[int]]:
         """The groups of units, those too small for a partition included. `supposed` units count as supported."""

@@ -207,8 +207,8 @@ def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[
     watched = target.present_outputs
     clip = _following_clip(target, graph)
     if clip is not None:
-        q = _only_quantizer(clip.out, graph) if selector.clip and not any(v.is_output for v in watched) else None
-        return ([clip], [q]) if q is not None and _is_redundant(clip, q) else None
+        q = _quantizer_after_clip(target, clip, graph) if selector.clip else None
+        return None if q is None else ([clip], [q])
     if selector.q == "none":
         users = (user for value in watched for user, _ in value.uses)
         return None if any(_is_quantizer(user, "QuantizeLinear", graph) for user in users) else ([], [])
@@ -218,6 +218,14 @@ def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[
         return [], []
     qs = [_only_quantizer(v, graph) for v in watched]
     return None if None in qs else ([], list(filter(None, qs)))
+
+
+def _quantizer_after_clip(target: Node, clip: Node, graph: Graph) -> Node | None:
+    """The Q node after a target and a Clip or Relu that its rounding makes redundant; None if there is none."""
+    if any(v.is_output for v in target.present_outputs):
+        return None
+    q = _only_quantizer(clip.out, graph)
+    return q if q is not None and _is_redundant(clip, q) else None
 
 
 def _quantizers(value: Value, graph: Graph) -> list[Node]:

@@ -144,14 +144,7 @@ class Options:
 
     def _check_together(self) -> None:
         """Check options that require or exclude each other."""
-        if self.nnapi_partitioning_stop_ops is not None and not self.use_nnapi:
-            raise UsageError("stop ops are given, but not --use-nnapi", hint="add --use-nnapi, or leave them out")
-        limited = self.max_partitions is not None or self.min_nodes > 1 or self.only_worthwhile
-        if limited and not (self.use_nnapi or self.use_coreml):
-            raise UsageError(
-                "partitions are limited, but no accelerator gets any",
-                hint="add --use-nnapi or --use-coreml, or leave out --max-partitions, --min-nodes and --only-worthwhile",
-            )
+        self._check_partitioning()
         if self.maximize_offload and self.use_nnapi == self.use_coreml:
             raise UsageError("nodes are rewritten for one accelerator", hint="give one of --use-nnapi and --use-coreml")
         if self.maximize_offload and self.optimization_level == "disable":
@@ -164,6 +157,17 @@ class Options:
             raise UsageError(
                 "--verify-each compares exact rewrites, and --float16 rounds",
                 hint="verify the passes without --float16 first",
+            )
+
+    def _check_partitioning(self) -> None:
+        """Check that options for partitions come with an accelerator."""
+        if self.nnapi_partitioning_stop_ops is not None and not self.use_nnapi:
+            raise UsageError("stop ops are given, but not --use-nnapi", hint="add --use-nnapi, or leave them out")
+        limited = self.max_partitions is not None or self.min_nodes > 1 or self.only_worthwhile
+        if limited and not (self.use_nnapi or self.use_coreml):
+            raise UsageError(
+                "partitions are limited, but no accelerator gets any",
+                hint="add --use-nnapi or --use-coreml, or leave out --max-partitions, --min-nodes and --only-worthwhile",
             )
 
     def recipe(self) -> recipes.Recipe:

@@ -235,12 +235,12 @@ def _failures(partitionings: Sequence[Partitioning]) -> list[str]:
 def _refusals(partitionings: Sequence[Partitioning]) -> list[LeftToCpu]:
     from ortconv.partition.refusals import grouped
 
-    taken = {node for p in partitionings for node, verdict in p.verdicts.items() if verdict.taken}
+    verdicts = [item for p in partitionings for item in p.verdicts.items()]
+    taken = {node for node, verdict in verdicts if verdict.taken}
     against: dict[Node, Objection] = {}
-    for p in partitionings:
-        for node, verdict in p.verdicts.items():
-            if node not in taken and verdict.objections:
-                against.setdefault(node, verdict.objections[0])
+    for node, verdict in verdicts:
+        if node not in taken and verdict.objections:
+            against.setdefault(node, verdict.objections[0])
     found = grouped((first.rule, (node, first)) for node, first in against.items())
     examples = ((rule, len(own), *own[0]) for rule, own in found.items())
     rows = [LeftToCpu(rule, count, f"{node.label}: {o.message}", o.advice) for rule, count, node, o in examples]

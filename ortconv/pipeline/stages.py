@@ -60,6 +60,11 @@ class Optimized(NamedTuple):
         return rule_counts(self.trace)
 
 
+def _recipe(level: str, targets: Sequence[Target], offload: Offload) -> recipes.Recipe:
+    nnapi = any(one.ep == "nnapi" for one in targets)
+    return recipes.make(level, offload=offload is not Offload.NONE, nnapi=nnapi)
+
+
 def _targets(target: Target | Sequence[Target] | None) -> Sequence[Target]:
     """The targets of `optimize` as a sequence. UsageError for an object that is no target."""
     found = target if isinstance(target, Sequence) else () if target is None else (target,)
@@ -95,11 +100,7 @@ def optimize(
     if not isinstance(model, Model):
         raise UsageError(f"not a Model, but of type {type(model).__name__}", hint="load it: ortconv.load(path)")
     targets = _targets(target)
-    if isinstance(level, str):
-        nnapi = any(one.ep == "nnapi" for one in targets)
-        recipe = recipes.make(level, offload=offload is not Offload.NONE, nnapi=nnapi)
-    else:
-        recipe = level
+    recipe = _recipe(level, targets, offload) if isinstance(level, str) else level
     context = context or Context(PassSettings(recipe.fold_limit, recipe.stop_after))
     if narrow is not None or any(recipe.stages.values()):
         _import_onnx(model.graph, context.settings.release)

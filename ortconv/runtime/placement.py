@@ -177,10 +177,10 @@ def make_region(graph: Graph, nodes: Sequence[Node], keep: Collection[Value] = (
         made = [v for v in graph.outputs if v.producer is not None]
         return Region(graph, tuple(nodes), tuple(graph.inputs), tuple(made), file)
     inside = set(nodes)
-    read = dict.fromkeys(v for node in nodes for v in node.present_reads if v.producer not in inside)
-    outer = tuple(v for v in read if not v.is_constant)
-    needed = (v for node in nodes for v in node.present_outputs if v in keep or is_needed(graph, v, inside))
-    return Region(graph, tuple(nodes), outer, tuple(needed))
+    read = dict.fromkeys(v for node in nodes for v in node.present_reads)
+    outer = tuple(v for v in read if v.producer not in inside and not v.is_constant)
+    results = (v for node in nodes for v in node.present_outputs)
+    return Region(graph, tuple(nodes), outer, tuple(v for v in results if v in keep or is_needed(graph, v, inside)))
 
 
 def is_needed(graph: Graph, value: Value, inside: Collection[Node]) -> bool:

@@ -157,6 +157,13 @@ def change_shape(proto: onnx.ModelProto, rng: Random) -> None:
     tensor.CopyFrom(numpy_helper.from_array(np.asarray(array), tensor.name))
 
 
+def change_integer_rank(proto: onnx.ModelProto, rng: Random) -> None:
+    """A scalar becomes a list of one element, or the other way round."""
+    tensor = pick(rng, [t for t in proto.graph.initializer if t.data_type in (6, 7) and list(t.dims) in ([], [1])])
+    array = numpy_helper.to_array(tensor)
+    tensor.CopyFrom(numpy_helper.from_array(array.reshape(() if array.ndim else (1,)), tensor.name))
+
+
 # ---------------------------------------------------------------------- nodes
 
 
@@ -182,6 +189,37 @@ def insert(proto: onnx.ModelProto, rng: Random) -> None:
         graph.node.insert(place, helper.make_node(op, [value], [name]))
         place, value = place + 1, name
     graph.node[place].input[slot] = value
+
+
+def insert_constant(proto: onnx.ModelProto, rng: Random) -> None:
+    """Arithmetic with one number, of any rank, in front of one operand."""
+    graph = proto.graph
+    place = rng.randrange(len(graph.node)) if graph.node else pick(rng, ())
+    node = graph.node[place]
+    slot = pick(rng, [i for i, v in enumerate(node.input) if v])
+    names = fresh(graph, "number"), fresh(graph, "put")
+    number = np.full((1,) * rng.randrange(3), pick(rng, (0.5, 1.0, -2.0, 0.0)), np.float32)
+    graph.initializer.append(numpy_helper.from_array(number, names[0]))
+    operands = [node.input[slot], names[0]]
+    if rng.randrange(2):
+        operands.reverse()
+    graph.node.insert(place, helper.make_node(pick(rng, ("Mul", "Mul", "Add", "Div", "Sub")), operands, [names[1]]))
+    graph.node[place + 1].input[slot] = names[1]
+
+
+def duplicate(proto: onnx.ModelProto, rng: Random) -> None:
+    """One reader of a value reads an equal value instead, which a copy of the node computes."""
+    graph = proto.graph
+    place = rng.randrange(len(graph.node)) if graph.node else pick(rng, ())
+    node = onnx.NodeProto()
+    node.CopyFrom(graph.node[place])
+    old = pick(rng, [v for v in node.output if v])
+    node.output[:] = [v and fresh(graph, f"copy_{v}") for v in node.output]
+    node.name = fresh(graph, "copy")
+    new = node.output[list(graph.node[place].output).index(old)]
+    reader = pick(rng, [n for n in graph.node[place + 1 :] if old in n.input])
+    reader.input[list(reader.input).index(old)] = new
+    graph.node.insert(place + 1, node)
 
 
 def bypass(proto: onnx.ModelProto, rng: Random) -> None:
@@ -288,10 +326,28 @@ def change_dims(proto: onnx.ModelProto, rng: Random) -> None:
         dim.dim_value = pick(rng, (1, 2, 3))
 
 
+def change_length(proto: onnx.ModelProto, rng: Random) -> None:
+    """Everything that has one length gets another one, which may be the length of something else."""
+    graph = proto.graph
+    dims = [d for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_value]
+    old = pick(rng, dims).dim_value
+    new = pick(rng, (*(d.dim_value for d in dims if d.dim_value != old), 1, old + 1))
+    for dim in dims:
+        if dim.dim_value == old:
+            dim.dim_value = new
+    for tensor in graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if tensor.data_type == TensorProto.INT64:
+            array = np.where(array == old, new, array)
+        elif old in array.shape and array.size:
+            array = np.resize(array, tuple(new if d == old else d for d in array.shape))
+        tensor.CopyFrom(numpy_helper.from_array(np.asarray(array), tensor.name))
+
+
 MUTATIONS: tuple[Callable[[onnx.ModelProto, Random], None], ...] = (
     return_inner, read_again, capture, make_overridable, make_input, make_node, change_elements, change_elements, change_integers,
-    change_shape, swap_operands, insert, insert, bypass, reconnect, change_attribute, change_attribute, drop_attribute,
-    drop_operand, change_type, change_opset, change_dims,
+    change_integer_rank, change_shape, swap_operands, insert, insert, insert_constant, duplicate, bypass, reconnect,
+    change_attribute, change_attribute, drop_attribute, drop_operand, change_type, change_opset, change_dims, change_length,
 )  # fmt: skip
 
 

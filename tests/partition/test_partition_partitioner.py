@@ -298,3 +298,10 @@ def test_cost_is_linear():
         return count
 
     assert cost(chain(3_001)) < 3 * 1.2 * cost(chain(1_001))
+
+
+def test_a_scale_that_is_computed_after_the_quantized_node():
+    quantized = "a = DequantizeLinear (x, s, z)  b = Tanh (a)  t = Exp (u)  y = QuantizeLinear (b, t, z)"
+    found = partition(make("uint8[4,1] x, float u", quantized))
+    assert [node.op for node in found.verdicts] == ["DequantizeLinear", "Tanh", "Exp", "QuantizeLinear"]
+    assert taken_ops(found) == [["Exp"]]

@@ -1,14 +1,18 @@
-"""Operands that are expanded for an operator which broadcasts them by itself."""
+"""Expanded values: operators that broadcast read the value before it, and elementwise nodes move before the Expand."""
 
 from __future__ import annotations
 
-from ortconv.ir.graph import Node, Value
-from ortconv.ir.operators import Trait, named
+from collections.abc import Collection
+
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operands import constant_of, scalar
+from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.symbols import broadcast_shapes
-from ortconv.ir.types import Shape
+from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import equal_shapes
-from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.engine import Context, New, Replacement, rule
+from ortconv.optimizer.insertion import insert
+from ortconv.optimizer.pattern import C, Match, P
 
 BROADCASTING = tuple(named(Trait.BROADCASTS, but=("PRelu",)))
 """Operators whose result has the shape that all their operands broadcast to; PRelu has that of its input."""
@@ -41,4 +45,82 @@ def eliminate_expanded_operand(m: Match) -> Replacement:
     return New(m.root.op, inputs, like=m.root)
 
 
-RULES = eliminate_expanded_operand
+@rule("UniformGatherElimination", *from_operand(P("Gather", C("table"), "index", name="gather", shared=True)))
+def eliminate_gathered_operand(m: Match) -> Replacement:
+    """op(x, Gather(table, index))  ->  op(x, row of the table), if all elements of the index are equal, and that has the same shape
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    table, gather = m.tensor("table"), m.node("gather")
+    place = None if m.index.is_constant else _only_element(m.index)  # constant rows may be added to other constants
+    if not table.rank or place is None or gather.attr("axis", 0) != 0 or not -table.shape[0] <= place < table.shape[0]:
+        return None
+    if not keeps_shape(m.root, gather.out, table.shape[1:]):
+        return None
+    row = table.numpy()[place]
+    return New(m.root.op, [row if v is gather.out else v for v in m.root.inputs], like=m.root)
+
+
+def _only_element(value: Value) -> int | None:
+    """The number that all elements of a value are; None if they may differ."""
+    source: Value | None = value
+    while source is not None and source.producer is not None and traits(source.producer).has(Trait.MOVES):
+        source = source.producer.inputs[0]
+    const = constant_of(source)
+    if const is None or not const.size or const.dtype not in (DType.INT32, DType.INT64):
+        return None
+    elements = const.numpy()
+    return int(elements.flat[0]) if (elements == elements.flat[0]).all() else None
+
+
+RULES = eliminate_expanded_operand + eliminate_gathered_operand
+
+MOVABLE = frozenset((*named(Trait.ELEMENTWISE, but=("BitCast", "CastLike")), *BROADCASTING)) - {"Div", "Mod"}
+"""Operators that may move before an Expand. A division of integers could fail for an element of which an Expand makes no copies."""
+
+
+def propagate_expands(graph: Graph, context: Context) -> int:
+    """f(Expand(x))  ->  Expand(f(x)), for all elementwise nodes f that compute one result from x and constant numbers
+
+    Counterpart: none: ONNX Runtime computes f for each copy
+    """
+    return sum(_propagate(node, context) for node in context.nodes(graph, (("", "Expand"),)))
+
+
+def _propagate(expand: Node, context: Context) -> bool:
+    x, shape = expand.present_inputs
+    nodes = _elementwise_after(expand)
+    results = [v for v in (expand.out, *(n.out for n in nodes)) if v.is_output or not nodes.keys() >= set(v.consumers)]
+    result = results[0]
+    last = result.producer
+    if len(results) > 1 or last is None or last is expand or not context.may_touch(expand, *nodes):
+        return False
+    graph, label, before = expand.parent, expand.label, {expand.out: x}
+    for node in nodes:
+        inputs = [v and before.get(v, v) for v in node.inputs]
+        type = None if node.out.dtype is None else TensorType(node.out.dtype, x.shape)
+        before[node.out] = insert(node.op, inputs, type, node, node.attrs, name=node.name)
+    graph.replace(result, insert("Expand", [before[result], shape], result.type, last, name=expand.name))
+    graph.remove_dead(last)
+    context.record("ExpandPropagation", label, 1, 1)
+    return True
+
+
+def _elementwise_after(expand: Node) -> dict[Node, None]:
+    """The nodes that compute their result from elements of an expanded value and constant numbers, producers first."""
+    values, nodes = [expand.out], dict[Node, None]()
+    for value in values:
+        for node in value.consumers:
+            if node not in nodes and _is_movable(node, expand, nodes):
+                nodes[node] = None
+                values.append(node.out)
+    return nodes
+
+
+def _is_movable(node: Node, expand: Node, nodes: Collection[Node]) -> bool:
+    """True for an elementwise node of the same graph whose operands are the Expand, results of these nodes and constant numbers."""
+    if node.graph is not expand.graph or node.domain or node.op not in MOVABLE or len(node.outputs) != 1:
+        return False
+    rank = expand.present_inputs[0].rank
+    others = [v for v in node.present_inputs if v.producer is not expand and v.producer not in nodes]
+    return rank is not None and all(scalar(v) is not None and (v.rank or 0) <= rank for v in others)

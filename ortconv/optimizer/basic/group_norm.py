@@ -11,6 +11,9 @@ from ortconv.optimizer.conditions import FLOATS, with_open
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 
+BY_CHANNEL = 21
+"""The opset from which on scale and bias have one element for each channel, instead of each group."""
+
 
 @rule("GroupNormFusion", P("GroupNormalization", "x", C("scale"), C("bias")))
 def fuse_group_norm(m: Match) -> Replacement:
@@ -20,18 +23,17 @@ def fuse_group_norm(m: Match) -> Replacement:
 
     Counterpart: none: ONNX Runtime runs the function's body, 29 nodes
     """
-    x = m.x
-    shape, groups, by_channel = x.shape or (), m.root.attr("num_groups", 0), since_version(m.root) >= 21
-    channels = x.dim(1)
+    x, shape, groups, channels = m.x, m.x.shape or (), m.root.attr("num_groups", 0), m.x.dim(1)
     if x.dtype not in FLOATS or len(shape) < 3 or 0 in shape:
         return None
     if not isinstance(channels, int) or groups < 1 or channels % groups:
         return None
-    stash = m.root.attr("stash_type", int(DType.FLOAT)) if by_channel else m.x.dtype
-    each = (channels if by_channel else groups,)
-    if stash != DType.FLOAT or m.scale.dtype is not x.dtype or {m.scale.static_shape, m.bias.static_shape} != {each}:
+    by_channel = since_version(m.root) >= BY_CHANNEL
+    size = channels if by_channel else groups
+    stash = m.root.attr("stash_type", int(DType.FLOAT)) if by_channel else x.dtype
+    if stash != DType.FLOAT or m.scale.dtype is not x.dtype or {m.scale.static_shape, m.bias.static_shape} != {(size,)}:
         return None
-    if x.dtype is DType.FLOAT and each == (groups,):
+    if x.dtype is DType.FLOAT and size == groups:
         return _normalized(m, x, (m.scale, m.bias))
     y = _normalized(m, x, (np.ones(groups, np.float32), np.zeros(groups, np.float32)))
     scale, bias = (m.tensor(name).numpy().reshape(-1, *(1,) * (len(shape) - 2)) for name in ("scale", "bias"))

@@ -111,12 +111,15 @@ def is_true(value: Value | None, depth: int = DEPTH) -> bool:
     if node is None:
         return value.constant is not None and value.dtype is DType.BOOL and bool(np.all(value.constant.numpy()))
     if node.is_op("GreaterOrEqual"):
-        limit, found = scalar(node.inputs[1]), strides(node.inputs[0])
-        rises = found is not None and not any(s is None or (isinstance(s, int) and s < 0) for s in found)
-        return rises and limit is not None and limit <= 0
+        limit = scalar(node.inputs[1])
+        return limit is not None and limit <= 0 and _never_falls(strides(node.inputs[0]))
     if node.is_op("And"):
         return all(is_true(v, depth - 1) for v in node.inputs)
     return traits(node).has(Trait.MOVES) and is_true(node.inputs[0], depth - 1)
+
+
+def _never_falls(found: Strides | None) -> bool:
+    return found is not None and not any(s is None or (isinstance(s, int) and s < 0) for s in found)
 
 
 @rule("IndexedMaskFusion", P("Gather", P(("Flatten", "Reshape"), "x", ..., name="flat", shared=True), "index"))

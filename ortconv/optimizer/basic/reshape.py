@@ -109,7 +109,7 @@ def split_before_unsqueeze(m: Match) -> Replacement:
     Differs: ONNX Runtime keeps the Unsqueeze between them.
     """
     inner, root, x = m.node("inner"), m.root, m.x.shape
-    axes, parts = axes_of(inner), [v for v in root.outputs if v is not None]
+    axes, parts = axes_of(inner), root.present_outputs
     if x is None or axes is None or len(parts) < len(root.outputs):
         return None
     if not any(reader_of(part, "Reshape") for part in parts):

@@ -9,6 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import only_reader, producer_of, scalar
 from ortconv.ir.operators import Trait, traits
+from ortconv.ir.types import DType
 from ortconv.optimizer.basic.mask_index import is_true
 from ortconv.optimizer.shapes import Element, dim_of
 
@@ -98,29 +99,66 @@ def condition_of(biased: Biased) -> Condition | None:
     if where is not None:
         mask, *branches = where.inputs
         values = [scalar(v) for v in branches]
+        if _is_nonzero(mask, branches[1]):
+            values[1] = 0
         inverted = values[1] == 0
         low = values[0 if inverted else 1] if 0 in values else None
     return None if mask is None or low is None or biased.layers is not None else Condition(mask, float(low), inverted)
 
 
-def masked_keys(condition: Value, batch: set[Element], columns: set[Element]) -> Value | None:
-    """The condition (batch, keys) from which one for scores is computed, if it is the same for every query; else None."""
-    node = producer_of(_before_broadcast(condition), "Reshape", "Unsqueeze")
+def _is_nonzero(condition: Value | None, value: Value | None) -> bool:
+    """True if a condition is that elements of a value are not zero."""
+    cast = producer_of(condition, "Cast")
+    return cast is not None and cast.inputs[0] is value and cast.out.dtype is DType.BOOL
+
+
+KEYS_RANK = 2
+
+
+class Keys(NamedTuple):
+    """A value (batch, keys), and elementwise nodes that compute the condition of the keys from it, the last one first."""
+
+    value: Value
+    nodes: tuple[Node, ...]
+
+
+def masked_keys(condition: Value, batch: set[Element], columns: set[Element]) -> Keys | None:
+    """The keys from which a condition for scores is computed, if it is the same for every query; else None."""
+    before, nodes = _before_broadcast(condition)
+    node = producer_of(before, "Reshape", "Unsqueeze")
     keys = None if node is None else node.inputs[0]
-    if node is None or keys is None or keys.shape is None or len(keys.shape) != 2 or None in keys.shape:
+    if node is None or keys is None or keys.shape is None or len(keys.shape) != KEYS_RANK or None in keys.shape:
         return None
     if node.out.shape != (keys.dim(0), 1, 1, keys.dim(1)):
         return None
-    return keys if dim_of(keys, 0) in batch and dim_of(keys, 1) in columns else None
+    return Keys(keys, nodes) if dim_of(keys, 0) in batch and dim_of(keys, 1) in columns else None
 
 
-def _before_broadcast(condition: Value) -> Value | None:
-    """A condition before it is expanded, alone or by And with a constant that is true."""
+def _before_broadcast(condition: Value) -> tuple[Value | None, tuple[Node, ...]]:
+    """The value from which a condition is computed by Expand, And with a constant that is true, and elementwise nodes around
+    numbers; and the latter, the last one first.
+    """
     value: Value | None = condition
-    while (node := producer_of(value, "And", "Expand")) is not None:
-        operands = (node.inputs, node.inputs[::-1])
-        value = node.inputs[0] if node.op == "Expand" else next((a for a, b in operands if is_true(b)), None)
-    return value
+    nodes: list[Node] = []
+    while value is not None and (node := value.producer) is not None:
+        if node.is_op("Expand"):
+            value = node.inputs[0]
+        elif node.is_op("And") and (kept := [a for a, b in (node.inputs, node.inputs[::-1]) if is_true(b)]):
+            value = kept[0]
+        elif (operand := _operand(node)) is not None:
+            nodes.append(node)
+            value = operand
+        else:
+            break
+    return value, tuple(nodes)
+
+
+def _operand(node: Node) -> Value | None:
+    """The tensor from which an elementwise node computes its result, alone or with numbers; None for any other node."""
+    others = [v for v in node.present_inputs if scalar(v) is None]
+    numbers = [v for v in node.present_inputs if scalar(v) is not None]
+    found = node.domain == "" and traits(node).has(Trait.ELEMENTWISE, Trait.BROADCASTS) and len(others) == 1
+    return others[0] if found and all((v.rank or 0) <= KEYS_RANK for v in numbers) else None
 
 
 def leaves_a_key(mask: Value | None) -> bool:

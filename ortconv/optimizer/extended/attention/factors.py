@@ -124,18 +124,13 @@ def _before(f: Factors) -> Factors | None:
 
 
 def _before_function(f: Factors, node: Node) -> Factors | None:
-    slot = operand_slot(node)
-    x = node.present_inputs[slot]
+    x = node.present_inputs[0]
     if node.op == "Mul":
-        number = node.present_inputs[1 - slot]
+        a, b = node.present_inputs
+        x, number = (a, b) if scalar(b) is not None else (b, a)
         if scalar(number) is None or number.rank not in (0, 1) or not keeps_rank(x, number):
             return None
     return f._replace(value=x, functions=(*f.functions, node))
-
-
-def operand_slot(function: Node) -> int:
-    """The slot of a function's operand; the other operand of a Mul is the number."""
-    return int(function.op == "Mul" and scalar(function.inputs[1]) is None)
 
 
 def _before_part(f: Factors, node: Node) -> Factors | None:

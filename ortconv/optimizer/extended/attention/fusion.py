@@ -67,8 +67,9 @@ def fuse(graph: Graph, context: Context) -> int:
     Counterpart: AttentionFusion
     Differs: opset 13 and later, and static shapes, while ONNX Runtime matches opset 11 and 12 with symbolic shapes;
         MultiHeadAttention if query, key and value do not come from one tensor; heads in one axis with the batch; keys
-        and values concatenated with earlier ones. With a past, a guard that sets rows without a key to zero is moved
-        after the attention: a NaN that occurs only among earlier keys then reaches the result.
+        and values concatenated with earlier ones. A guard that sets the weights of rows without a key to zero is moved
+        after the attention: such rows are zero even if values are NaN, and a NaN that occurs only among earlier keys
+        reaches the result.
     """
     masks = Masks(graph)
     found = [f for node in graph if node.op == "Softmax" and (f := _find(node, masks, context)) is not None]
@@ -96,18 +97,23 @@ class _Fuser:
     def fuse(self, f: Found) -> bool:
         """Replace the nodes of one attention. Return False if no operator of the release can."""
         before, label = len(self.graph), f.root.label
-        seen = self.masks.rows_with_a_key(f.bias, f.nodes[2]) if f.blind and f.bias else None
+        seen = self._seen(f) if f.blind else None
         past = self._past(f)
-        if past is not None:
-            f = with_whole_bias(by_groups(f, self.masks), past, self.masks, self.context)
-        elif f.key.copies > 1:
+        if past is None and f.key.copies > 1:
             return False
+        f = with_whole_bias(f if past is None else by_groups(f, self.masks), past, self.masks, self.context)
         fused = self._fused(f, past)
         if fused is None:
             return False
         put(f, result_of(f, fused, seen))
         self.context.record("AttentionFusion", label, before - len(self.graph) + 1, 1)
         return True
+
+    def _seen(self, f: Found) -> Value | None:
+        """The condition of the rows for which the mask leaves a key; None without a mask."""
+        if f.padding is not None:
+            return self.masks.batches_with_a_key(f.padding.keys, f.nodes[2])
+        return None if f.bias is None else self.masks.rows_with_a_key(f.bias, f.nodes[2])
 
     def _fused(self, f: Found, past: Past | None) -> Node | None:
         """The fused node; None if the release has none for these operands, or if their parts are faster."""
@@ -177,8 +183,8 @@ def _around(softmax: Node) -> tuple[Biased, Sides, After] | None:
 def _mask(
     biased: Biased, root: Node, heads: tuple[Heads, Heads, Heads], masks: Masks, guarded: bool
 ) -> tuple[Value | None, PaddingMask | None] | None:
-    """The bias or the padding for a mask; None if attention has none for it. With a guard, or if heads share keys, only a bias
-    for all heads.
+    """The bias or the padding for a mask; None if attention has none for it. With a guard, or if heads share keys, a bias must be
+    one for all heads. With a guard and a past, there is no padding.
     """
     if biased.mask is None:
         return None, None
@@ -186,7 +192,7 @@ def _mask(
     rows, columns = length(query, 1), length(key, 1)
     fits = bool(columns & length(value, 1))
     scores = Scores(query, key, rows, columns, biased.nodes[0], _is_bounded(root, query, value), fits)
-    padding = None if guarded else masks.padding(biased, scores)
+    padding = None if guarded and past_of(key, value) is not None else masks.padding(biased, scores)
     if padding is not None:
         return None, padding
     bias = masks.fitting(biased, scores)
@@ -229,11 +235,12 @@ def _may_guard_rows(biased: Biased, query: Heads, key: Heads, value: Heads) -> b
     provides.
     """
     past, where = past_of(key, value), producer_of(biased.mask, "Where")
-    if past is None or where is None or biased.replaces:
+    if where is None or biased.replaces:
         return False
     if any((n := scalar(v)) is None or not n <= 0 for v in where.inputs[1:]):
         return False
-    sources = {projected_from(side.source) for side in (query, *(joined.later for joined in past))}
+    sides = (query, key, value) if past is None else (query, past[0].later, past[1].later)
+    sources = {projected_from(side.source) for side in sides}
     return len(sources) == 1 and None not in sources
 
 

@@ -17,7 +17,7 @@ from ortconv.ir.types import Dim, DType, TensorType, ValueType
 from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import Context, New, NewInput, insert_new
 from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length
-from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, whole_type
+from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, knows_all_batches, whole_type
 from ortconv.optimizer.extended.attention.past import Past
 from ortconv.optimizer.extended.attention.projection import Projection
 from ortconv.optimizer.insertion import insert, reshaped
@@ -59,17 +59,19 @@ def may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool
     return context.may_make(f.graph, New(op, inputs, {"num_heads": f.query.count}, domain=MICROSOFT))
 
 
-def with_whole_bias(f: Found, past: Past, masks: Masks, context: Context) -> Found:
+def with_whole_bias(f: Found, past: Past | None, masks: Masks, context: Context) -> Found:
     """The same attention with a bias for each batch and head, if the release requires it.
 
-    Only for attention with a past: it usually has one row of queries, so that the larger bias costs little. All layers
-    share the bias, so the past must be an input and not computed.
+    Only where it costs less than the fusion saves: with a past, since there is usually one row of queries, and if the projections
+    become part of Attention. All layers share the bias, so the past, which may have more batches, must be an input.
     """
-    earlier = past[0].earlier
-    if f.bias is None or earlier.producer is not None or may_make(f, "MultiHeadAttention", context):
+    op = "Attention" if past is None else "MultiHeadAttention"
+    if f.bias is None or may_make(f, op, context) or (past is None and f.projections is None):
         return f
-    whole = New("Expand", [f.bias], types=[whole_type(f.bias, f.query)])
-    if not may_make(f, "MultiHeadAttention", context, whole):
+    if not may_make(f, op, context, New("Expand", [f.bias], types=[whole_type(f.bias, f.query)])):
+        return f
+    earlier = None if past is None else past[0].earlier
+    if not knows_all_batches(f.bias, f.query) and (earlier is None or earlier.producer is not None):
         return f
     return f._replace(bias=masks.whole(f.bias, f.query, earlier, f.nodes[2]))
 

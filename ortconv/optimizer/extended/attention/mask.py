@@ -13,7 +13,7 @@ from ortconv.ir.symbols import broadcast_dims, stretches_to, terms, times
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS
-from ortconv.optimizer.extended.attention.biased import Biased, condition_of, masked_keys
+from ortconv.optimizer.extended.attention.biased import Biased, Keys, condition_of, masked_keys
 from ortconv.optimizer.extended.attention.heads import Heads, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
 from ortconv.optimizer.extended.parts import gathered, sliced_part
@@ -88,12 +88,15 @@ class Masks:
             return None
         return PaddingMask(self._as_numbers(keys, found.inverted, scores.before), found.low)
 
-    def _as_numbers(self, keys: Value, inverted: bool, before: Node) -> Value:
-        """A condition as 0 and 1."""
+    def _as_numbers(self, keys: Keys, inverted: bool, before: Node) -> Value:
+        """The condition of keys as 0 and 1."""
         name = ("numbers", keys, inverted)
         if name not in self.made:
-            shape = keys.shape
-            kept = insert("Not", [keys], TensorType(DType.BOOL, shape), before) if inverted else keys
+            kept, shape = keys.value, keys.value.shape
+            for node in reversed(keys.nodes):
+                inputs = [kept if v is not None and v.constant is None else v for v in node.inputs]
+                kept = insert(node.op, inputs, TensorType(node.out.dtype or DType.BOOL, shape), before, node.attrs)
+            kept = insert("Not", [kept], TensorType(DType.BOOL, shape), before) if inverted else kept
             type = TensorType(DType.INT32, shape)
             self.made[name] = insert("Cast", [kept], type, before, {"to": int(DType.INT32)})
         return self.made[name]
@@ -196,13 +199,15 @@ class Masks:
         self.expanded.setdefault(mask, []).append((result, rows, columns))
         return result
 
-    def whole(self, bias: Value, query: Heads, earlier: Value, before: Node) -> Value:
-        """The bias (1 or batch, 1 or heads, queries, keys), expanded to all heads and the batches of earlier keys."""
-        type = whole_type(bias, query)
+    def whole(self, bias: Value, query: Heads, earlier: Value | None, before: Node) -> Value:
+        """The bias (1 or batch, 1 or heads, queries, keys), expanded to all heads and batches. If the number of batches is not
+        known, earlier keys have it.
+        """
+        type, batch = whole_type(bias, query), number(length(query, 0))
         name = ("whole", query.count, bias)
         if name not in self.made:
-            shape = integers(self.graph, (1, query.count, 1, 1), bias)
-            if type.shape is not None and type.shape[0] != bias.dim(0):
+            shape = integers(self.graph, (batch or 1, query.count, 1, 1), bias)
+            if earlier is not None and not knows_all_batches(bias, query):
                 parts = [self.extent(earlier, 0, before), integers(self.graph, (query.count, 1, 1), bias)]
                 shape = insert("Concat", parts, TensorType(DType.INT64, (4,)), before, {"axis": 0})
             self.made[name] = insert("Expand", [bias, shape], type, before)
@@ -234,6 +239,16 @@ class Masks:
             type = TensorType(DType.BOOL, (rows[0], rows[2], 1))
             self.made["rows", bias] = insert("Reshape", [kept, integers(self.graph, (0, -1, 1), bias)], type, before)
         return self.made["rows", bias]
+
+    def batches_with_a_key(self, keys: Value, before: Node) -> Value:
+        """A condition (batch, 1, 1), true where a mask of keys leaves a batch a key."""
+        if ("batches", keys) not in self.made:
+            inputs, attrs = with_list(self.graph, "ReduceMax", keys, (1,), keepdims=1)
+            best = insert("ReduceMax", inputs, TensorType(DType.INT32, (keys.dim(0), 1)), before, attrs)
+            kept = insert("Cast", [best], TensorType(DType.BOOL, (keys.dim(0), 1)), before, {"to": int(DType.BOOL)})
+            type = TensorType(DType.BOOL, (keys.dim(0), 1, 1))
+            self.made["batches", keys] = insert("Reshape", [kept, integers(self.graph, (0, 1, 1), keys)], type, before)
+        return self.made["batches", keys]
 
     def size(self, side: Heads, before: Node) -> Value | None:
         """The number of rows as a tensor of one element."""
@@ -321,8 +336,18 @@ def _put(pick: Node, size: Value) -> None:
 
 def whole_type(bias: Value, query: Heads) -> TensorType:
     """The type of a four-dimensional bias expanded to all batches and query heads."""
-    batch = bias.dim(0) if bias.dim(0) in length(query, 0) else query.source.dim(0)
+    batch = bias.dim(0) if has_all_batches(bias, query) else query.source.dim(0)
     return TensorType(DType.FLOAT, (batch, query.count, bias.dim(2), bias.dim(3)))
+
+
+def has_all_batches(bias: Value, query: Heads) -> bool:
+    """True if a bias has a row for each batch of the queries."""
+    return bias.dim(0) in length(query, 0)
+
+
+def knows_all_batches(bias: Value, query: Heads) -> bool:
+    """True if a bias has a row for each batch of the queries, or if their number is known."""
+    return has_all_batches(bias, query) or number(length(query, 0)) is not None
 
 
 def _dim(known: set[Element]) -> Dim:
@@ -343,8 +368,9 @@ def _four_dims(mask: Value, rows: set[Element], columns: set[Element]) -> tuple[
 
 
 def _whole_constant(biased: Biased, const: Tensor, heads: int, sizes: tuple[int, int]) -> Array | None:
-    """A constant mask as (1, 1 or heads, queries, keys); None if it has another shape."""
+    """A constant mask as (1, 1 or heads, queries, keys); None if it has another shape, or differs between batches."""
     array: Array = const.numpy().reshape((1,) * (4 - const.rank) + const.shape)
+    array = array[:1] if (array == array[:1]).all() else array
     if any(d not in (1, size) for d, size in zip(array.shape, (1, heads, *sizes))):
         return None
     if biased.replaced is not None:

@@ -9,20 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
-from ortconv.ir.operands import axes_of, only_reader, producer_of
+from ortconv.ir.operands import axes_of, only_reader, producer_of, scalar
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, array_of, equal_shapes, numbers, same_dim
 from ortconv.optimizer.engine import Context, New, insert_new
-from ortconv.optimizer.extended.attention.factors import (
-    Factors,
-    Lookup,
-    as_copies,
-    copied_from,
-    looked_up,
-    operand_slot,
-)
+from ortconv.optimizer.extended.attention.factors import Factors, Lookup, as_copies, copied_from, looked_up
 from ortconv.optimizer.extended.parts import AxisIndices, AxisRange, part_of, sliced_indices
 from ortconv.optimizer.insertion import insert, integers, reshaped
 from ortconv.optimizer.pattern import Match, P, PatternInput, matches
@@ -100,9 +93,7 @@ class Tables:
         if key not in self.made:
             width = int(r.columns[-1]) + 1
             for node in reversed(factors.functions):
-                inputs = node.present_inputs
-                inputs[operand_slot(node)] = x
-                x = insert(node.op, inputs, x.type, node)
+                x = insert(node.op, [x if scalar(v) is None else v for v in node.present_inputs], x.type, node)
             before = factors.functions[0] if factors.functions else r.root
             if order != tuple(sorted(order)):
                 type = TensorType(DType.FLOAT, tuple(x.dim(axis) for axis in order))
