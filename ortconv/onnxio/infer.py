@@ -223,8 +223,18 @@ def _updated(node: Node, learned: set[Value], infer_custom: Infer | None) -> Ite
     lacks_ranks = any(lacks_rank(v.type) for v in made)
     if lacks_ranks and infer_custom is not None and schema_of(node) is None:
         return _retyped(node, infer_custom(node))
-    is_due = (lacks_ranks and _is_unknown_to_onnx(node)) or not learned.isdisjoint(node.inputs)
+    is_due = (lacks_ranks and _is_unknown_to_onnx(node)) or not learned.isdisjoint(node.inputs) or _is_misstated(node)
     return made if is_due and update_types(node) else ()
+
+
+def _is_misstated(node: Node) -> bool:
+    """True if a stated shape of a standard operator for which we have a rule contradicts the rule: onnx may have inferred it, and
+    written it into the file.
+    """
+    if node.domain != "" or ("", node.op) not in CONTRIB_TYPES:
+        return False
+    pairs = zip(node.outputs, infer_node(node), strict=False)
+    return any(v is not None and type is not None and _contradict(v.type, type) for v, type in pairs)
 
 
 def _retyped(node: Node, types: Iterable[ValueType | None]) -> Iterator[Value]:
@@ -264,10 +274,11 @@ def lacks_rank(type: ValueType | None) -> bool:
 
 
 def _contradict(a: ValueType | None, b: ValueType) -> bool:
-    """True if these are tensors of different ranks."""
+    """True if these are tensors of different ranks, or with different numbers as one dimension."""
     if not isinstance(a, TensorType) or not isinstance(b, TensorType) or a.shape is None or b.shape is None:
         return False
-    return len(a.shape) != len(b.shape)
+    pairs = zip(a.shape, b.shape, strict=False)
+    return len(a.shape) != len(b.shape) or any(isinstance(i, int) and isinstance(j, int) and i != j for i, j in pairs)
 
 
 def infer_node(node: Node) -> list[ValueType | None]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from onnx import AttributeProto, TensorProto, TensorShapeProto, helper, parser
+from onnx.shape_inference import infer_shapes
 
 from ortconv.errors import GraphError
 from ortconv.ir.types import TensorType
@@ -456,6 +457,33 @@ def test_a_slice_backward_to_the_start(kind: str, end: int, constant: str) -> No
         {{ {node} r = Slice(x, start, end, axis, step) y = Neg(r) }}"""
     )
     assert from_proto(proto).graph.outputs[0].shape == (5,)
+
+
+STATED_BY_ONNX = {
+    "pool": (
+        17,
+        "float[1,1,8] x",
+        "MaxPool<kernel_shape = [2], strides = [3], pads = [1, 1], ceil_mode = 1>(x)",
+        (1, 1, 3),
+    ),
+    "stft": (17, "float[1,128,1] x", "STFT(x, step, , size)", (1, 15, 9, 2)),
+    "slice": (13, "float[5] x", "Slice(x, back, end, axis, back)", (5,)),
+}
+
+
+@pytest.mark.parametrize("name", STATED_BY_ONNX)
+def test_shapes_that_onnx_has_written_into_the_file(name: str) -> None:
+    """Tools infer shapes with onnx and state them. Where onnx errs, so does the file."""
+    opset, inputs, node, expected = STATED_BY_ONNX[name]
+    proto = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": {opset}]> g ({inputs}) => (float y) <int64 step = {{8}}, int64 size = {{16}},
+        int64[1] back = {{-1}}, int64[1] axis = {{0}}, int64[1] end = {{9223372036854775807}}>
+        {{ z = {node} r = Relu(z) y = Neg(r) }}"""
+    )
+    proto.graph.output[0].ClearField("type")
+    stated = infer_shapes(proto, data_prop=True)
+    assert tuple(d.dim_value for d in stated.graph.value_info[-1].type.tensor_type.shape.dim) != expected
+    assert [n.out.shape for n in from_proto(stated).graph] == [expected] * 3
 
 
 def test_axes_of_a_slice_that_are_damaged() -> None:
