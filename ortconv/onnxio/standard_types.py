@@ -37,6 +37,12 @@ def _eye_like(node: Node) -> list[ValueType | None]:
     return [tensor(dtype, shape_of(node, 0))]
 
 
+def _non_zero(node: Node) -> list[ValueType | None]:
+    """One row per axis. As in onnxruntime, a scalar has one, too."""
+    x = shape_of(node, 0)
+    return [TensorType(DType.INT64, (None if x is None else max(1, len(x)), None))]
+
+
 def _resized(node: Node) -> Shape | None:
     x, does = node.inputs[0], resizing(node, ints)
     if x is None or x.shape is None:
@@ -167,6 +173,7 @@ STANDARD_TYPES: dict[tuple[str, str], TypeRule] = {
     ("", "Einsum"): shaped(_einsum),
     ("", "EyeLike"): _eye_like,
     ("", "GatherND"): shaped(_gather_nd),
+    ("", "NonZero"): _non_zero,
     ("", "RegexFullMatch"): lambda node: [TensorType(DType.BOOL, shape_of(node, 0))],
     **{("", op): shaped(_resized) for op in ("Resize", "Upsample")},
     ("", "STFT"): shaped(_stft),

@@ -471,6 +471,15 @@ STATED_BY_ONNX = {
 }
 
 
+def test_places_in_a_scalar() -> None:
+    """onnx infers no rows, onnxruntime returns one."""
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float x) => (int64 y) { z = NonZero(x) t = Transpose(z) y = Neg(t) }'
+    )
+    proto.graph.output[0].ClearField("type")
+    assert [(n.out.shape or ())[axis] for n, axis in zip(from_proto(proto).graph, (0, 1, 1), strict=True)] == [1, 1, 1]
+
+
 @pytest.mark.parametrize("name", STATED_BY_ONNX)
 def test_shapes_that_onnx_has_written_into_the_file(name: str) -> None:
     """Tools infer shapes with onnx and state them. Where onnx errs, so does the file."""
