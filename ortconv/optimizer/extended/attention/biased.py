@@ -27,12 +27,12 @@ class Biased(NamedTuple):
     """If `mask` is a condition: the value of scores where it is false, or true if `inverted`."""
     inverted: bool = False
     layers: tuple[Biased, Biased] | None = None
-    """If one mask is added and another one replaces scores: both, the one applied last first."""
+    """If there are two masks, of which at most one replaces scores: both, the one applied last first."""
 
     @property
     def replaces(self) -> bool:
         """True if scores are not only added to."""
-        return self.layers is not None or self.replaced is not None
+        return self.replaced is not None or any(layer.replaced is not None for layer in self.layers or ())
 
 
 def split_mask(total: Value) -> Biased | None:
@@ -41,7 +41,7 @@ def split_mask(total: Value) -> Biased | None:
     if outer is None or outer.mask is None:
         return outer
     inner = _layer(outer.scores)
-    if inner is None or inner.mask is None or (inner.replaced is None) == (outer.replaced is None):
+    if inner is None or inner.mask is None or None not in (inner.replaced, outer.replaced):
         return outer
     return Biased(inner.scores, outer.mask, (*outer.nodes, *inner.nodes), layers=(outer, inner))
 
@@ -76,11 +76,15 @@ def _replaced(where: Node) -> Biased | None:
     return Biased(scores, condition, (where,), float(number), inverted)
 
 
-def _may_be_scores(value: Value) -> bool:
+def _may_be_scores(value: Value, *, masked: bool = False) -> bool:
+    """True for a product that is scaled or, unless `masked`, to which another mask is added."""
     found: Value | None = value
     while (node := producer_of(found, "Mul", "Div", "Reshape", "Where")) is not None:
         operands = node.inputs[1:] if node.op == "Where" else node.inputs
         found = next((v for v in operands if v is not None and v.constant is None), None)
+    add = None if masked else producer_of(found, "Add")
+    if add is not None:
+        return any(_may_be_scores(v, masked=True) for v in add.present_inputs)
     return producer_of(found, "MatMul") is not None
 
 

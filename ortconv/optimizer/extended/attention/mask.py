@@ -127,7 +127,20 @@ class Masks:
         return self._fitting_made(name, scores)
 
     def _joined(self, last: Biased, first: Biased, scores: Scores) -> Value | None:
-        """One mask for both layers: the sum, with the number wherever the condition replaces the scores."""
+        """One mask for both layers: the sum, with the number wherever a condition replaces the scores."""
+        if last.replaced is not None or first.replaced is not None:
+            return self._replaced(last, first, scores)
+        masks = [layer.mask for layer in (first, last) if layer.mask is not None and layer.mask.dtype is DType.FLOAT]
+        dims = _common(masks[0], masks[1], scores) if len(masks) == 2 else None
+        if dims is None or any(mask.graph is not self.graph for mask in masks):
+            return None
+        name = ("sum", *masks)
+        if name not in self.made:
+            self.made[name] = insert("Add", masks, TensorType(DType.FLOAT, dims), scores.before)
+        return self._fitting_made(name, scores)
+
+    def _replaced(self, last: Biased, first: Biased, scores: Scores) -> Value | None:
+        """One mask for a layer that is added and one that replaces scores."""
         added, replacing = (last, first) if last.replaced is None else (first, last)
         mask, condition = added.mask, replacing.mask
         if mask is None or condition is None or mask.dtype is not DType.FLOAT:
