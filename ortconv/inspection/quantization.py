@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-import numpy as np
 
 from ortconv.inspection.costs import type_names
 from ortconv.ir.graph import Graph, Node
@@ -154,15 +153,17 @@ def _tensors(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
 def _scales(node: Node) -> int:
     scale = node.input(1)
     shape = None if scale is None else scale.static_shape
-    return int(np.prod(shape)) if shape else 1
+    return math.prod(shape) if shape else 1
 
 
 def _range(node: Node) -> Range | None:
-    """The range of an activation that is quantized to bytes by one constant scale, else None."""
+    """The range of an activation that is quantized to bytes by one constant, finite scale, else None."""
     scale, zero, dtype = node.constant(1), node.constant(2), node.out.dtype
     if scale is None or scale.size != 1 or dtype not in BYTES or (zero is None and node.input(2) is not None):
         return None
     unit, origin = float(scale.item()), 0 if zero is None else int(zero.item())
+    if not math.isfinite(unit):
+        return None
     low, high = LIMITS[dtype]
     return Range(node_name(node), dtype.name.lower(), (low - origin) * unit, (high - origin) * unit)
 

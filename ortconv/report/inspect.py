@@ -138,12 +138,12 @@ def _lint(found: Inspection, everything: bool) -> Iterator[Section]:
         lines.append(f"{target} supports {sum(v.taken for v in own)} of {len(own)} groups")
     rows = _reasons(found.lint)
     shown = rows if everything else rows[:MOST_REASONS]
+    if len(shown) < len(rows):
+        lines.append(f"the first {len(shown)} of {len(rows)} reasons follow; -v lists all")
     yield Section("Lint of the quantization", lines)
     for row in shown:
         what = f"{row.target}, {row.rule}: {len(row.operators)} x {', '.join(dict.fromkeys(row.operators))}"
         yield Section(what, [f"for example: {row.message}", *([f"advice: {row.advice}"] if row.advice else [])])
-    if len(rows) > len(shown):
-        yield Section(f"and {len(rows) - len(shown)} more reasons; -v lists them", [""])
 
 
 class _LintReason(NamedTuple):
