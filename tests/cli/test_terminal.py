@@ -516,3 +516,21 @@ def test_names_are_escaped_in_every_line(capsys: pytest.CaptureFixture[str]) -> 
         shown = "".join(capsys.readouterr())
         assert shown
         assert "\r" not in shown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "inspect k.onnx --json --markdown",
+        "convert k.onnx -o k.ort -q -v",
+        "run k.onnx --quiet --plan",
+        "passes list --as-text --json",
+        "tune k.onnx --list --json",
+    ],
+)
+def test_only_one_view_is_printed(line: str, k: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    shown = capsys.readouterr()
+    assert "exclude each other" in shown.err
+    assert shown.out == "" or "exclude each other" in json.loads(shown.out)["error"]
+    assert not Path("k.ort").exists()
