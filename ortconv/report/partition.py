@@ -13,7 +13,7 @@ from ortconv.partition.advice import Merge
 from ortconv.partition.cost import ASSUMPTIONS, Estimate
 from ortconv.partition.refusals import refusals
 from ortconv.report.convert import gained
-from ortconv.report.sections import Link, Section
+from ortconv.report.sections import Link, Section, first_rows
 from ortconv.wording import counted, milliseconds, shortened
 
 if TYPE_CHECKING:
@@ -119,9 +119,7 @@ def sections(
 
 
 def _partition_table(analysis: Analysis, wide: bool) -> Section:
-    shown = analysis.partitioning.partitions[:MOST_PARTITIONS]
-    rest = len(analysis.partitioning.partitions) - len(shown)
-    title = f"Partitions, the first {len(shown)} of {len(analysis.partitioning.partitions)}" if rest else "Partitions"
+    title, shown = first_rows("Partitions", analysis.partitioning.partitions, MOST_PARTITIONS)
     sizes = (">in", ">out", ">mult-adds") if wide else ()
     rows, width = [], len(str(len(shown) - 1))
     for i, (p, c) in enumerate(zip(shown, analysis.estimate.partitions, strict=False)):
@@ -138,16 +136,15 @@ def _reasons_section(analysis: Analysis) -> Section:
     """Two lines for each reason: the refused operators, rule and an example, then the advice. An advice is printed once; later
     reasons name the one that it is printed with.
     """
-    rows = refusals(analysis.partitioning)
-    cut = f", the first {MOST_REASONS} of {len(rows)} reasons" if len(rows) > MOST_REASONS else ""
+    title, shown = first_rows("Left to the CPU", refusals(analysis.partitioning), MOST_REASONS, " reasons")
     lines, given = [], dict[str, str]()
-    for row in rows[:MOST_REASONS]:
+    for row in shown:
         more = f" (and {counted(len(row.advice) - 1, 'other')})" if len(row.advice) > 1 else ""
         lines.append(f"{row.nodes} {row.op} by {row.rule}, for example {row.example.node}: {row.example.message}")
         for advice in row.advice[:1]:
             lines.append(f"  advice: {f'as for {given[advice]}' if advice in given else advice}{more}")
             given.setdefault(advice, f"{row.op} by {row.rule}")
-    return Section(f"Left to the CPU{cut}", lines)
+    return Section(title, lines)
 
 
 def _level_name(analysis: Analysis) -> str:

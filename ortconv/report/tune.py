@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ortconv.files import size
-from ortconv.report.sections import Section
+from ortconv.report.sections import Section, first_rows
 from ortconv.wording import counted
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ def sections(found: Tuning, *, everything: bool = False) -> list[Section]:
     from ortconv.tuning.ranking import GOALS
 
     good = [row for row in found.rows if row.measured is not None]
-    shown = good if everything else good[:MOST_ROWS]
-    title = "Candidates" + (f", the first {len(shown)} of {len(good)}" if len(shown) < len(good) else "")
+    title, shown = first_rows("Candidates", good, None if everything else MOST_ROWS)
     header = ("", "candidate", ">latency", "95 % interval", ">ms", ">load ms", ">size", ">peak",
               f">{NAMES[found.target]}, estimated", ">CPU, estimated", ">partitions")  # fmt: skip
     refused = [(row.label, row.error) for row in found.rows if row.error is not None]

@@ -311,7 +311,11 @@ class Tuner:
 
     def _choice(self, best: Candidate) -> Recommendation:
         row, goal, provider = best.row, self.plan.goal, "cpu"
-        if goal.name == "accelerator" and row.estimated is not None and row.estimated.seconds < row.estimated.cpu_seconds:
+        if (
+            goal.name == "accelerator"
+            and row.estimated is not None
+            and row.estimated.seconds < row.estimated.cpu_seconds
+        ):
             provider = self.plan.target
         return Recommendation(
             row.label,
