@@ -113,7 +113,7 @@ def sections(
         _partition_table(analysis, is_wide),
         _inside_section(analysis),
         _reasons_section(analysis),
-        Section("Changes that join partitions or put more nodes in them", list(map(str, advice))),
+        _advice_section(advice),
         Section(f"Estimated on {e.device.name}", [times]),
     ]
 
@@ -147,6 +147,10 @@ def _reasons_section(analysis: Analysis) -> Section:
     return Section(title, lines)
 
 
+def _advice_section(advice: Sequence[Merge]) -> Section:
+    return Section("Changes that join partitions or put more nodes in them", list(map(str, advice)))
+
+
 def _level_name(analysis: Analysis) -> str:
     return NAMES[analysis.level].format(analysis.partitioning.target.provider.name)
 
@@ -159,13 +163,19 @@ def compared_times(estimate: Estimate) -> str:
     )
 
 
+COUNTS, TIMES = (">nodes", ">partitions", ">assigned", ">coverage"), (">CPU", ">divided")
+
+
 def _levels_section(levels: Sequence[Analysis]) -> Section:
-    header = ("level", ">nodes", ">partitions", ">assigned", ">coverage", ">largest", ">CPU", ">divided")
     rows = [
-        (_level_name(one), p.total, len(p.partitions), p.taken, f"{p.coverage:.1f} %", _largest(p), *_times(e))
-        for one, p, e in ((one, one.partitioning, one.estimate) for one in levels)
+        (_level_name(one), *_counts(one.partitioning), _largest(one.partitioning), *_times(one.estimate))
+        for one in levels
     ]
-    return Section("Levels", header=header, rows=rows)
+    return Section("Levels", header=("level", *COUNTS, ">largest", *TIMES), rows=rows)
+
+
+def _counts(p: Partitioning) -> tuple[object, ...]:
+    return p.total, len(p.partitions), p.taken, f"{p.coverage:.1f} %"
 
 
 def _times(estimate: Estimate) -> tuple[str, str]:
@@ -174,12 +184,8 @@ def _times(estimate: Estimate) -> tuple[str, str]:
 
 def _inside_section(analysis: Analysis) -> Section:
     """The graphs inside of nodes that have partitions."""
-    header = ("graph", ">nodes", ">partitions", ">assigned", ">coverage", ">CPU", ">divided")
-    rows = [
-        (i.label, p.total, len(p.partitions), p.taken, f"{p.coverage:.1f} %", *_times(e))
-        for i, p, e in ((i, i.partitioning, i.estimate) for i in analysis.inside)
-    ]  # fmt: skip
-    return Section("Graphs inside of nodes", header=header, rows=rows)
+    rows = [(i.label, *_counts(i.partitioning), *_times(i.estimate)) for i in analysis.inside]
+    return Section("Graphs inside of nodes", header=("graph", *COUNTS, *TIMES), rows=rows)
 
 
 # ---------------------------------------------------------------------- page
@@ -211,7 +217,7 @@ def page_of(
 def _page_sections(analysis: Analysis, advice: Sequence[Merge], levels: Sequence[Analysis]) -> Iterator[Section]:
     yield Section("Estimate", _totals(analysis))
     yield Section("Why nodes stay on the CPU", (), ("reason", ">nodes"), list(_reason_rows(analysis)))
-    yield Section("Changes that join partitions or put more nodes in them", [str(merge) for merge in advice])
+    yield _advice_section(advice)
     target = analysis.partitioning.target.provider.name
     header = ("partition", ">nodes", ">CPU ms", f">{target} ms", ">copies ms", ">gain ms")
     yield Section("Partitions", (), header, list(_partition_rows(analysis)))
