@@ -13,7 +13,7 @@ from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT
 from ortconv.cli import LINES, color, print_json, printable
 from ortconv.cli import options as shared
 from ortconv.cli.progress import stage_line
-from ortconv.cli.values import given_options, options_of
+from ortconv.cli.values import given_options, given_words, options_of
 from ortconv.errors import MismatchError, UsageError
 from ortconv.process import usable_cores
 from ortconv.wording import counted
@@ -171,9 +171,9 @@ def _converted(view: View, model: Path, place: Path | None, options: Options) ->
             result = convert(model, target, options=options, observer=observer, started=started)
     except MismatchError as error:
         if options.verify_each:
-            from ortconv.cli.again import add_reduce_line, options_given
+            from ortconv.cli.again import add_reduce_line
 
-            words = ("convert", "{}", "-o", "{}.ort", *options_given())
+            words = ("convert", "{}", "-o", "{}.ort", *given_words())
             add_reduce_line(error, model, words, output=error.hint)
         raise
     if view.html is not None:

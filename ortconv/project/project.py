@@ -62,7 +62,7 @@ class Artifact:
 
     @property
     def label(self) -> str:
-        return f"{self.model} for {self.target}" if self.target else self.model
+        return label_of(self.model, self.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,10 @@ class Project:
         for name in names:
             if name not in known:
                 raise UsageError(f"there is no {kind} '{name}'", file=self.path, hint=known_names(name, known))
+
+
+def label_of(model: str, target: str) -> str:
+    return f"{model} for {target}" if target else model
 
 
 def find_project(start: Path) -> Path:
