@@ -237,3 +237,9 @@ def test_baselines_that_are_missing_broken_or_of_another_target_are_refused(base
     base.write_text(json.dumps(document | {"facts": document["facts"] | {"onnxruntime": "newest"}}))
     with pytest.raises(FormatError, match="no baseline of version 1: newest"):
         check(app, base)
+
+
+def test_a_baseline_and_its_copy_have_different_names(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="folder for the model's copy"):
+        check(base.with_name("app.ort"), tmp_path / "b.model", update=True)
+    assert not (tmp_path / "b.model").exists()
