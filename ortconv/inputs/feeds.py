@@ -131,7 +131,7 @@ def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> I
 def fitting(
     problem: Problem, tried: Iterable[tuple[Sizes, int]], limit: int, seeds: Sequence[int] = (0,)
 ) -> Generator[Choice, None, int]:
-    """Choices with those of the sizes that need at most `limit` bytes, each with all seeds. Returns the least need of any."""
+    """A choice for each seed and each of the sizes that need at most `limit` bytes. Returns the fewest bytes that any needs."""
     seen: list[Sizes] = []
     needs = []
     for sizes, needed in tried:
