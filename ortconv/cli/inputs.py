@@ -77,7 +77,12 @@ def read_expected(path: Path, outputs: Sequence[Value]) -> dict[str, Any]:
     if path.is_dir():
         return _data_set(path, "output", outputs)
     if path.suffix.lower() == ".npz":
-        return _named_arrays(path, outputs)
+        found = _named_arrays(path, outputs)
+        if not found:
+            raise UsageError(
+                "it holds no outputs to check", file=path, hint="write them with numpy.savez(path, name=array)"
+            )
+        return found
     if len(outputs) != 1:
         raise UsageError(f"the model has {len(outputs)} outputs", file=path, hint="give them by name, as .npz")
     return {outputs[0].name: read_array(path, outputs[0])}
