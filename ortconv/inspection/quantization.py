@@ -158,14 +158,18 @@ def _scales(node: Node) -> int:
 
 def _range(node: Node) -> Range | None:
     """The range of an activation that is quantized to bytes by one constant, finite scale, else None."""
-    scale, zero, dtype = node.constant(1), node.constant(2), node.out.dtype
-    if scale is None or scale.size != 1 or dtype not in BYTES or (zero is None and node.input(2) is not None):
-        return None
-    unit, origin = float(scale.item()), 0 if zero is None else int(zero.item())
-    if not math.isfinite(unit):
+    scale, dtype = _number(node, 1), node.out.dtype
+    zero = 0.0 if node.input(2) is None else _number(node, 2)
+    if scale is None or zero is None or dtype not in BYTES or not math.isfinite(scale):
         return None
     low, high = LIMITS[dtype]
-    return Range(node_name(node), dtype.name.lower(), (low - origin) * unit, (high - origin) * unit)
+    return Range(node_name(node), dtype.name.lower(), (low - zero) * scale, (high - zero) * scale)
+
+
+def _number(node: Node, slot: int) -> float | None:
+    """A constant operand of one element."""
+    const = node.constant(slot)
+    return float(const.item()) if const is not None and const.size == 1 else None
 
 
 # ---------------------------------------------------------------------- lint

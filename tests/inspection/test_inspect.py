@@ -200,6 +200,12 @@ def test_a_scale_that_is_not_finite_has_no_range() -> None:
     assert (found.narrowest, found.widest) == (None, None)
 
 
+def test_two_zero_points_beside_one_scale_have_no_range() -> None:
+    """onnxruntime and numpy compute it."""
+    graph = "(float[2,2] x) => (uint8[2,2] y) <float s = {1}, uint8[2] z = {0, 0}> { y = QuantizeLinear (x, s, z) }"
+    assert inspect(graph).quantization.narrowest is None
+
+
 def test_lint_judges_each_group() -> None:
     found = inspect(CONV, lint="quantization")
     assert found.lint is not None
