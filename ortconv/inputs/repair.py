@@ -23,7 +23,7 @@ SMALL = range(1, 17)
 
 
 def repair(problem: Problem, starts: Sequence[Sizes]) -> Sizes | None:
-    """Sizes that meet all known demands; None if there are none. The second search also makes moves that no demand implies."""
+    """Sizes that meet all known demands; None if no search finds any. The second also makes moves that no demand implies."""
     found = (_search(problem, starts, in_pairs=in_pairs) for in_pairs in (False, True))
     return next(filter(None, found), None)
 
