@@ -48,6 +48,8 @@ def write_baseline(path: Path, model: Path, external: tuple[str, ...], facts: Fa
     UsageError if one of the paths holds a file that does not belong to the old baseline.
     """
     folder = path.with_name(f"{path.stem}.model")
+    if folder == path:
+        raise UsageError("this is the folder for the model's copy", file=path, hint=f"name it {path.stem}.json")
     before = {} if old is None else _files(path.parent, old)
     copies = {model.parent / name: folder.joinpath(*components(name)) for name in (model.name, *external)}
     for source, target in copies.items():

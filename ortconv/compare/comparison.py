@@ -112,12 +112,15 @@ class Comparison:
 
 
 def metrics(found: Sequence[Comparison]) -> dict[str, float]:
-    """The worst value of each measure over all outputs, and the number of outputs and inner values that differ."""
+    """The worst value of each measure over all outputs, and the number of outputs and, if they were compared, inner values that
+    differ.
+    """
     outputs = [o for one in found for o in one.outputs]
+    layers = [layer for one in found for layer in one.layers or ()]
     return {
         **{name: _worst(name, [getattr(o.found, name) for o in outputs]) for name in WORST},
         "outputs": sum(not o.same for o in outputs),
-        "layers": sum(not layer.same for one in found for layer in one.layers or ()),
+        **({"layers": sum(not layer.same for layer in layers)} if all(one.layers is not None for one in found) else {}),
     }
 
 
