@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -172,9 +172,14 @@ def replacing(target: Path, suffix: str | None = None) -> Iterator[Path]:
         if draft is not None and not done:
             with suppress(OSError):
                 _even_if_mapped(draft.unlink)
-        for folder in new_folders if not done else ():
-            with suppress(OSError):  # another process may have put a file there
-                folder.rmdir()
+        if not done:
+            _remove_empty(new_folders)
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # another process may have put a file there
+            folder.rmdir()
 
 
 def _even_if_mapped(change: Callable[[], object]) -> None:

@@ -116,12 +116,12 @@ def metrics(found: Sequence[Comparison]) -> dict[str, float]:
     differ.
     """
     outputs = [o for one in found for o in one.outputs]
-    layers = [layer for one in found for layer in one.layers or ()]
-    return {
-        **{name: _worst(name, [getattr(o.found, name) for o in outputs]) for name in WORST},
-        "outputs": sum(not o.same for o in outputs),
-        **({"layers": sum(not layer.same for layer in layers)} if all(one.layers is not None for one in found) else {}),
-    }
+    numbers = {name: _worst(name, [getattr(o.found, name) for o in outputs]) for name in WORST}
+    numbers["outputs"] = sum(not o.same for o in outputs)
+    layers = [one.layers for one in found]
+    if None not in layers:
+        numbers["layers"] = sum(not layer.same for inner in layers for layer in inner or ())
+    return numbers
 
 
 def _worst(name: str, values: Sequence[float]) -> float:

@@ -12,6 +12,7 @@ from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.backends.onnxruntime_app import SessionSettings
+    from ortconv.report.pareto import Point
     from ortconv.tuning.making import Estimated
     from ortconv.tuning.result import Measured, Row, Tuning
 
@@ -116,9 +117,16 @@ def page_of(found: Tuning, options: Mapping[str, object]) -> str:
 PLOT_NOTE = "Less is better on both axes. The line joins candidates that no other beats in both; a ring marks the recommended one."
 
 
+def _point(row: Row, measured: Measured, cost: float) -> Point:
+    from ortconv.report.pareto import Point
+
+    latency = measured.latency
+    return Point(row.label, latency.ratio, cost, latency.low, latency.high, row.rank == 1)
+
+
 def _plots(found: Tuning) -> Iterator[Section]:
     """The measured latency over other costs, measured or estimated."""
-    from ortconv.report.pareto import AxisTitle, Point, pareto
+    from ortconv.report.pareto import AxisTitle, pareto
 
     rows = [(row, row.measured) for row in found.rows if row.measured is not None]
     peaks = [None if m.peak_bytes is None else m.peak_bytes / 1e6 for _, m in rows]
@@ -132,11 +140,7 @@ def _plots(found: Tuning) -> Iterator[Section]:
             times,
         ),
     ):
-        points = [
-            Point(row.label, m.latency.ratio, cost, m.latency.low, m.latency.high, row.rank == 1)
-            for (row, m), cost in zip(rows, costs, strict=True)
-            if cost is not None
-        ]
+        points = [_point(*row, cost) for row, cost in zip(rows, costs, strict=True) if cost is not None]
         figure = pareto(points, AxisTitle("latency, relative to the base"), AxisTitle(axis, "{:.4g}"))
         yield Section(title, [PLOT_NOTE], figure=figure)
 

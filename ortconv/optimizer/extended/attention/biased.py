@@ -11,6 +11,7 @@ from ortconv.ir.operands import only_reader, producer_of, scalar
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.mask_index import is_true
+from ortconv.optimizer.conditions import are_numbers
 from ortconv.optimizer.shapes import Element, dim_of
 
 LARGEST_BLEND = -1e30
@@ -159,10 +160,10 @@ def _before_broadcast(condition: Value) -> tuple[Value | None, tuple[Node, ...]]
 
 def _operand(node: Node) -> Value | None:
     """The tensor from which an elementwise node computes its result, alone or with numbers; None for any other node."""
-    others = [v for v in node.present_inputs if scalar(v) is None]
-    numbers = [v for v in node.present_inputs if scalar(v) is not None]
-    found = node.domain == "" and traits(node).has(Trait.ELEMENTWISE, Trait.BROADCASTS) and len(others) == 1
-    return others[0] if found and all((v.rank or 0) <= KEYS_RANK for v in numbers) else None
+    tensors = [v for v in node.present_inputs if scalar(v) is None]
+    if node.domain or not traits(node).has(Trait.ELEMENTWISE, Trait.BROADCASTS) or len(tensors) != 1:
+        return None
+    return tensors[0] if are_numbers((v for v in node.present_inputs if v is not tensors[0]), KEYS_RANK) else None
 
 
 def leaves_a_key(mask: Value | None) -> bool:

@@ -101,7 +101,9 @@ class _Fuser:
         past = self._past(f)
         if past is None and f.key.copies > 1:
             return False
-        f = with_whole_bias(f if past is None else by_groups(f, self.masks), past, self.masks, self.context)
+        f = f if past is None else by_groups(f, self.masks)
+        if past is not None or f.projections is not None:
+            f = with_whole_bias(f, past, self.masks, self.context)
         fused = self._fused(f, past)
         if fused is None:
             return False

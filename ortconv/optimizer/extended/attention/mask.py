@@ -130,9 +130,9 @@ class Masks:
         """One mask for both layers: the sum, with the number wherever a condition replaces the scores."""
         if last.replaced is not None or first.replaced is not None:
             return self._replaced(last, first, scores)
-        masks = [layer.mask for layer in (first, last) if layer.mask is not None and layer.mask.dtype is DType.FLOAT]
-        dims = _common(masks[0], masks[1], scores) if len(masks) == 2 else None
-        if dims is None or any(mask.graph is not self.graph for mask in masks):
+        masks = [v for v in (first.mask, last.mask) if v is not None and v.graph is self.graph]
+        dims = _common(masks[0], masks[-1], scores) if [v.dtype for v in masks] == [DType.FLOAT] * 2 else None
+        if dims is None:
             return None
         name = ("sum", *masks)
         if name not in self.made:
