@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -142,14 +142,16 @@ def drop_pages(view: memoryview) -> None:
 @contextmanager
 def replacing(target: Path, suffix: str | None = None) -> Iterator[Path]:
     """An empty draft in the target's folder to write to with `created`. It replaces the target when the block ends well, and
-    is removed when not.
+    is removed when not, as are folders that were made for it.
 
     The draft has a random name with the target's suffix, or another one, so that it can be read back. Mode and owner of a file
     that is replaced are kept; a link is replaced by a file. Raises UsageError, with the target, if it cannot be written.
     """
     draft, done, lock = None, False, ExitStack()
+    new_folders: list[Path] = []
     try:
         old = _status_of_old(target)
+        new_folders += (folder for folder in target.parents if not folder.exists())
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_dead_drafts_once(target.parent)
         draft, descriptor = _draft(target.parent, target.suffix if suffix is None else suffix, 0o600 if old else 0o666)
@@ -170,6 +172,14 @@ def replacing(target: Path, suffix: str | None = None) -> Iterator[Path]:
         if draft is not None and not done:
             with suppress(OSError):
                 _even_if_mapped(draft.unlink)
+        if not done:
+            _remove_empty(new_folders)
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # another process may have put a file there
+            folder.rmdir()
 
 
 def _even_if_mapped(change: Callable[[], object]) -> None:
@@ -215,7 +225,11 @@ def _draft(folder: Path, suffix: str, mode: int) -> tuple[Path, int]:
     suffix = suffix if re.fullmatch(r"\.\w{1,32}", suffix) else ""
     while True:
         draft = folder / f".ortconv-{os.urandom(8).hex()}{suffix}"
-        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _FLAGS, mode)
+        try:
+            descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _FLAGS, mode)
+        except FileNotFoundError:  # another process made the folder, failed, and removed it
+            folder.mkdir(parents=True, exist_ok=True)
+            continue
         if lock(descriptor) is not False and os.fstat(descriptor).st_nlink:
             return draft, descriptor
         os.close(descriptor)  # another process took it for a dead one's before it was locked

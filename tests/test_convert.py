@@ -14,7 +14,7 @@ import ortconv
 from ortconv.choices import LEVELS
 from ortconv.compare.gap import strict_gap
 from ortconv.compare.tolerance import limit
-from ortconv.errors import MismatchError, UsageError
+from ortconv.errors import MismatchError, ModelError, UsageError
 from ortconv.inputs.candidates import candidates
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
@@ -215,6 +215,21 @@ def test_fixed_dimensions_bring_nodes_to_nnapi(samples: Path, tmp_path: Path) ->
     assert all(strict_gap(a, b).within(1e-5) for a, b in zip(want, got, strict=True))
     with pytest.raises(UsageError, match="no input has a dimension named 'n'"):
         ortconv.convert(source, target, fix_dims={"n": 1})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "hint"),
+    [
+        ("y = MatMul(x, w)", "float[N,C] x, float[3,4] w", "without the fixed sizes the model is valid: "),
+        ("y = Conv(x, w)", "float[N,C,1,1] x, float[4,3,1,1] w", "if the model does not run with these sizes, choose"),
+    ],
+)
+def test_a_fixed_dimension_that_contradicts_the_model(nodes: str, inputs: str, hint: str, tmp_path: Path) -> None:
+    """onnx refuses the product when the model is loaded, and the convolution only when it runs."""
+    source = text_models.save_nodes(tmp_path / "m.onnx", nodes, inputs)
+    with pytest.raises(ModelError) as caught:
+        ortconv.convert(source, tmp_path / "m.ort", fix_dims={"C": 5})
+    assert (caught.value.hint or "").startswith(hint)
 
 
 def test_dimensions_without_a_name_have_that_of_the_input(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import subprocess
@@ -46,6 +47,27 @@ def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 def test_folders_are_made(tmp_path: Path) -> None:
     write_text(tmp_path / "deep" / "er" / "a.txt", "x")
     assert (tmp_path / "deep" / "er" / "a.txt").read_text() == "x"
+
+
+def test_folders_of_a_block_that_fails_are_removed(tmp_path: Path) -> None:
+    def fail(target: Path) -> None:
+        with replacing(target) as draft:
+            (draft.parent / "mine").touch() if target.name == "b.txt" else None
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(UsageError, match="No space left"):
+        fail(tmp_path / "deep" / "er" / "a.txt")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UsageError, match="No space left"):
+        fail(tmp_path / "deep" / "b.txt")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "deep", tmp_path / "deep" / "mine"]
+
+
+def test_a_folder_that_another_process_removes_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "new"
+    monkeypatch.setattr(files, "_remove_dead_drafts_once", lambda _: folder.rmdir())
+    write_text(folder / "a.txt", "x")
+    assert (folder / "a.txt").read_text() == "x"
 
 
 DIES = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,8 @@ def write_baseline(path: Path, model: Path, external: tuple[str, ...], facts: Fa
     UsageError if one of the paths holds a file that does not belong to the old baseline.
     """
     folder = path.with_name(f"{path.stem}.model")
+    if folder == path:
+        raise UsageError("this is the folder for the model's copy", file=path, hint=f"name it {path.stem}.json")
     before = {} if old is None else _files(path.parent, old)
     copies = {model.parent / name: folder.joinpath(*components(name)) for name in (model.name, *external)}
     for source, target in copies.items():
@@ -57,10 +60,15 @@ def write_baseline(path: Path, model: Path, external: tuple[str, ...], facts: Fa
         _copy(source, target)
     made = Baseline(digest_model(folder / model.name, external, path.parent), facts)
     write_text(path, json.dumps(made.to_dict(), indent=1) + "\n")
-    for file in before.keys() - _files(path.parent, made).keys():
-        if file.is_file() and digest(file) == before[file]:
-            file.unlink()
+    _remove_unchanged({file: before[file] for file in before.keys() - _files(path.parent, made).keys()})
     return made
+
+
+def _remove_unchanged(digests: Mapping[Path, str]) -> None:
+    """Remove the files that still have these digests."""
+    for file, known in digests.items():
+        if file.is_file() and digest(file) == known:
+            file.unlink()
 
 
 def _files(folder: Path, baseline: Baseline) -> dict[Path, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from ortconv.checking.baseline import Baseline, read_baseline, stored_model, write_baseline
 from ortconv.checking.facts import Facts, facts_of, lacking, notes_on
 from ortconv.checking.measuring import MeasuredRatios, measure_both
-from ortconv.compare.comparison import compare, metrics, subject
+from ortconv.compare.comparison import WORST, Comparison, compare, metrics, subject
 from ortconv.documents import Document
 from ortconv.errors import GateError, UsageError
 from ortconv.files import digest
@@ -29,6 +29,9 @@ MEASURED = ("latency", "load", "memory")
 
 SAME = {"max_abs": 0.0, "scaled": 0.0, "ulp": 0.0, "cosine": 1.0, "snr": math.inf, "outputs": 0.0}
 """The metrics of equal outputs."""
+
+APART = {name: math.inf if worst is max else -math.inf for name, worst in WORST.items()}
+"""The metrics of outputs that cannot be compared, as with NaN in other places: every condition on them holds."""
 
 DEFAULT_GATES = (
     "onnxruntime>+0", "missing>0", "partitions>+0", "coverage<-0", "size>+5%", "outputs>0", "latency>+10%", "memory>+25%",
@@ -191,6 +194,12 @@ def _stored(path: Path, baseline: Baseline, found: Check) -> Path | None:
     return stored
 
 
+def _differing(found: Comparison) -> Iterator[str]:
+    for o in found.outputs:
+        if not o.same:
+            yield f"'{o.name}' {o.found.mismatch or f'scaled {o.found.scaled:.3g} of {o.limit:.1e} allowed'}"
+
+
 def _run_both(model: Path, stored: Path, values: _Values, found: Check, runs: RunSettings) -> None:
     """Run both models on the same inputs: their outputs, times and memory."""
     first, second = (subject(str(path), BACKENDS) for path in (stored, model))
@@ -201,11 +210,11 @@ def _run_both(model: Path, stored: Path, values: _Values, found: Check, runs: Ru
         _add_interface(values, found, len(first.model.graph.outputs), error)
         return
     numbers = metrics([one])
+    if any(o.found.mismatch for o in one.outputs):
+        numbers |= APART
     values.now |= {name: numbers[name] for name in numbers if "check" in METRICS[name].verbs}
     values.then |= SAME
-    differing = [f"'{o.name}' {o.found.mismatch or f'scaled {o.found.scaled:.3g} of {o.limit:.1e} allowed'}"
-                 for o in one.outputs if not o.same]  # fmt: skip
-    values.notes |= dict.fromkeys(("outputs", "max_abs", "scaled"), ", ".join(differing))
+    values.notes |= dict.fromkeys(("outputs", "max_abs", "scaled"), ", ".join(_differing(one)))
     if runs.measure:
         _add_times(values, measure_both(model, stored, feeds, library))
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ortconv import __version__
-from ortconv.cli.usage import Commands, refuse_options_of_batches, usage_error
+from ortconv.cli.usage import Commands, refuse_options_of_batches, refuse_two_views, usage_error
 from ortconv.errors import InternalError, ModelError, OrtconvError, UsageError
 from ortconv.public import by_system
 from ortconv.wording import escaped
@@ -90,6 +90,7 @@ def _checked(callback: Callable[..., Any]) -> Callable[..., Any]:
 
         context = click.get_current_context()
         check_outputs(context)
+        refuse_two_views(context)
         if not _is_batch(flags):
             refuse_options_of_batches(context)
         try:

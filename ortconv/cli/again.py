@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ortconv.cli.options import Role, is_output, role_of
-from ortconv.cli.values import on_command_line, words
 from ortconv.errors import OrtconvError
 from ortconv.wording import command_line
-
-
-def options_given() -> list[str]:
-    """The options on the present command line, without those that name output files or change only what is printed."""
-    kept = (pair for pair in on_command_line() if role_of(pair[0]) is not Role.VIEW and not is_output(pair[0]))
-    return [word for option, value in kept for word in words(option, value)]
 
 
 def add_reduce_line(error: OrtconvError, model: Path, *commands: Sequence[str], output: str | None = None) -> None:

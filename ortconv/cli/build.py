@@ -16,6 +16,7 @@ from ortconv.files import write_text
 from ortconv.process import usable_cores
 
 if TYPE_CHECKING:
+    from ortconv.cli.batch_view import BatchView
     from ortconv.project.build import Build, Event
 
 
@@ -74,7 +75,7 @@ def command(models: tuple[str, ...], project: Path, as_json: bool, quiet: bool, 
     building.build.refuse()
 
 
-def _show(view: Any, event: Event) -> None:
+def _show(view: BatchView, event: Event) -> None:
     """A line for a conversion or a failure. Checks are shown in the tables at the end."""
     from ortconv.batch import Failure
     from ortconv.pipeline import Result

@@ -11,8 +11,9 @@ import click
 from ortconv.choices import LEVELS
 from ortconv.cli import completion, present
 from ortconv.cli import inputs as given
-from ortconv.cli.again import add_reduce_line, options_given
+from ortconv.cli.again import add_reduce_line
 from ortconv.cli.options import BACKENDS, JSON, MARKDOWN, QUIET, TIME_AND_MEMORY, add, fail_on, flag, view
+from ortconv.cli.values import given_words
 from ortconv.errors import GateError, MismatchError, OrtconvError, UsageError
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _again(subjects: Sequence[Subject], models: Sequence[str]) -> list[list[str]
         return []
     on = ["" if Path(text).exists() else f"@{text.rpartition('@')[2]}" for text in models]
     named = [f"{files[file]}{backends}" for file, backends in zip((first, *others), on, strict=True)]
-    comparison = ["compare", *named, *options_given()]
+    comparison = ["compare", *named, *given_words()]
     conversion = ["convert", "{}", "-o", "{}.ort", "--no-validate", "--quiet"]
     return [conversion, comparison] if len(files) > 1 else [comparison]
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT
-from ortconv.cli import color, print_json
+from ortconv.cli import LINES, color, print_json, printable
 from ortconv.cli import options as shared
 from ortconv.cli.progress import stage_line
-from ortconv.cli.values import given_options, options_of
+from ortconv.cli.values import given_options, given_words, options_of
 from ortconv.errors import MismatchError, UsageError
 from ortconv.process import usable_cores
 from ortconv.wording import counted
@@ -171,9 +171,9 @@ def _converted(view: View, model: Path, place: Path | None, options: Options) ->
             result = convert(model, target, options=options, observer=observer, started=started)
     except MismatchError as error:
         if options.verify_each:
-            from ortconv.cli.again import add_reduce_line, options_given
+            from ortconv.cli.again import add_reduce_line
 
-            words = ("convert", "{}", "-o", "{}.ort", *options_given())
+            words = ("convert", "{}", "-o", "{}.ort", *given_words())
             add_reduce_line(error, model, words, output=error.hint)
         raise
     if view.html is not None:
@@ -268,7 +268,8 @@ def _show(result: Result, *, summary: bool, trace: bool) -> None:
     if summary:
         click.echo(_summary(result), color=color())
     elif check is not None and check.skipped is not None:
-        click.echo(f"warning: {result.source}: the result is not checked: {check.skipped}", err=True)
+        name, why = printable(result.source), printable(check.skipped, LINES)
+        click.echo(f"warning: {name}: the result is not checked: {why}", err=True)
 
 
 def _summary(result: Result) -> str:
@@ -280,4 +281,5 @@ def _summary(result: Result) -> str:
 
 def _narrate(stage: str, model: Model) -> None:
     """Print the number of nodes after a stage or pass."""
-    click.echo(f"{Path(model.path).name}: {stage}: {counted(sum(1 for _ in model.graph.walk()), 'node')}", err=True)
+    name = printable(Path(model.path).name)
+    click.echo(f"{name}: {stage}: {counted(sum(1 for _ in model.graph.walk()), 'node')}", err=True)

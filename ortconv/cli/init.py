@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ortconv.cli import printable
 from ortconv.cli.options import FOLDER, QUIET
 
 
@@ -20,4 +21,4 @@ def command(folder: Path, gates: bool, quiet: bool) -> None:
     path = init(folder, gates=gates)
     if not quiet:
         then = "ortconv build --update, and commit the baselines" if gates else "ortconv build"
-        click.echo(f"{path} is written. Next: {then}.")
+        click.echo(f"{printable(str(path))} is written. Next: {then}.")

@@ -77,7 +77,12 @@ def read_expected(path: Path, outputs: Sequence[Value]) -> dict[str, Any]:
     if path.is_dir():
         return _data_set(path, "output", outputs)
     if path.suffix.lower() == ".npz":
-        return _named_arrays(path, outputs)
+        found = _named_arrays(path, outputs)
+        if not found:
+            raise UsageError(
+                "it holds no outputs to check", file=path, hint="write them with numpy.savez(path, name=array)"
+            )
+        return found
     if len(outputs) != 1:
         raise UsageError(f"the model has {len(outputs)} outputs", file=path, hint="give them by name, as .npz")
     return {outputs[0].name: read_array(path, outputs[0])}
@@ -208,7 +213,7 @@ def _draw(text: str, value: Value) -> Draw:
     from ortconv.inputs.feeds import Draw
 
     if not text:
-        return Draw(None, None, None)
+        return Draw()
     match = re.fullmatch(_RANGED, text, re.IGNORECASE) or re.fullmatch(_SHAPED, text, re.IGNORECASE)
     if match is None:
         hint = "write NAME:SHAPE:LOW..HIGH, such as x:1x3x224x224:0..1, or one number for a constant input"
@@ -216,7 +221,7 @@ def _draw(text: str, value: Value) -> Draw:
     parts = match.groupdict()
     dims = None if parts.get("shape") is None else _dims(parts["shape"].lower(), value)
     if parts["low"] is None:
-        return Draw(dims, None, None)
+        return Draw(dims)
     low = _finite(parts["low"], value)
     high = low if parts["high"] is None else _finite(parts["high"], value)
     _check_range(low, high, value)

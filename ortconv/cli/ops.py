@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import BUILD_PLATFORMS
-from ortconv.cli import present, print_json
+from ortconv.cli import LINES, present, print_json, printable
 from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, Number, add, flag, output, view
 from ortconv.cli.usage import Commands
 from ortconv.errors import GateError, UsageError
@@ -51,7 +51,10 @@ def lint(config: Path, models: tuple[Path, ...], **_: Any) -> None:
     listed = _read(config)
     missing = listed.missing(_needed(models, types=True))
     found = {"version": 1, "config": str(config), "models": list(map(str, models))}
-    present(lambda: {**found, "missing": [m._asdict() for m in missing]}, lambda: "\n".join(map(str, missing)))
+    present(
+        lambda: {**found, "missing": [m._asdict() for m in missing]},
+        lambda: printable("\n".join(map(str, missing)), LINES),
+    )
     if missing:
         raise GateError(
             f"{len(missing)} missing, the first: {missing[0]}",

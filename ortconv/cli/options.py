@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -22,9 +22,6 @@ from ortconv.choices import (
 )
 from ortconv.cli import completion
 from ortconv.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FILE_OR_FOLDER = click.Path(exists=True, path_type=Path)

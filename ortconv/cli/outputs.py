@@ -37,9 +37,8 @@ def check_outputs(ctx: click.Context) -> None:
 
 def _written(ctx: click.Context) -> Iterator[tuple[click.Parameter, Path]]:
     """The outputs of a command that are not directories, with their options."""
-    for param in ctx.command.params:
-        if is_output(param):
-            yield from ((param, path) for path in _paths(ctx.params.get(param.name or "")) if not path.is_dir())
+    for param in filter(is_output, ctx.command.params):
+        yield from ((param, path) for path in map(Path, _values(param, ctx)) if not path.is_dir())
 
 
 def _check_output(param: click.Parameter, path: Path, inputs: Sequence[tuple[click.Parameter, Path]]) -> None:
@@ -56,20 +55,18 @@ def _check_output(param: click.Parameter, path: Path, inputs: Sequence[tuple[cli
 
 def _read_by(param: click.Parameter, ctx: click.Context) -> Iterator[Path]:
     """The files that a parameter can name: a path, or a path in a text such as NAME=FILE:LOW..HIGH or FILE@BACKEND."""
+    for value in _values(param, ctx):
+        if isinstance(param.type, click.Path):
+            yield Path(value)
+        elif isinstance(value, str):
+            rest = value.partition("=")[2]
+            yield from map(Path, (value, value.rpartition("@")[0], rest, rest.rpartition(":")[0]))
+
+
+def _values(param: click.Parameter, ctx: click.Context) -> Iterator[Any]:
+    """The values of a parameter that may be repeated, or its only one; none if it is not given."""
     value = ctx.params.get(param.name or "")
-    if isinstance(param.type, click.Path):
-        yield from _paths(value)
-        return
-    for text in value if isinstance(value, tuple | list) else (value,):
-        if isinstance(text, str):
-            rest = text.partition("=")[2]
-            yield from map(Path, (text, text.rpartition("@")[0], rest, rest.rpartition(":")[0]))
-
-
-def _paths(value: Any) -> Iterator[Path]:
-    for one in value if isinstance(value, tuple | list) else (value,):
-        if one is not None:
-            yield Path(one)
+    yield from value if isinstance(value, tuple | list) else () if value is None else (value,)
 
 
 def _is_same(path: Path, other: Path) -> bool:

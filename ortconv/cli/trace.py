@@ -23,8 +23,9 @@ BAR = 20
 def show(source: str, trace: Sequence[Rewrite]) -> None:
     """Print every rewrite of a model, then the totals of each rule, to stderr. The rewrites have their changes."""
     changes = [rewrite.change for rewrite in trace if rewrite.change is not None]
+    name = printable(source)
     for number, (rewrite, change) in enumerate(zip(trace, changes, strict=True), 1):
-        click.echo(f"{source}: {number} {_line(rewrite, change)}", err=True, color=color())
+        click.echo(f"{name}: {number} {_line(rewrite, change)}", err=True, color=color())
     if trace:
         _table(trace, changes)
 

@@ -77,7 +77,6 @@ def command(
     Converts it in all ways that can matter, validates each result, measures them in onnxruntime, taking turns, and ranks them for a
     goal. Times on accelerators are estimated for a device profile.
     """
-    from ortconv.files import write_text
     from ortconv.gates import check_gates, parse_gates
     from ortconv.report.tune import axes_section, page_of, sections
 
@@ -93,13 +92,10 @@ def command(
 
         check_snippet(flags["snippet"], flags["target"])
     found = _tuned(model, only, flags, shown=not quiet)
-    if flags["html"] is not None:
-        write_text(flags["html"], page_of(found, given_options()))
-    if quiet and not as_json:
-        click.echo(found.recommended.command if found.recommended is not None else "")
-    else:
-        present(found.to_dict, lambda: sections(found, everything=verbose))
+    present(found.to_dict, lambda: sections(found, everything=verbose), lambda: page_of(found, given_options()))
     if not as_json:
+        if quiet:
+            click.echo(found.recommended.command if found.recommended is not None else "")
         _show_snippet(flags["snippet"], found.recommended, markdown=markdown)
     if found.is_interrupted:
         raise KeyboardInterrupt

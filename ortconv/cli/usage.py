@@ -48,6 +48,18 @@ def refuse_options_of_batches(context: click.Context) -> None:
                 raise UsageError(f"--{name} needs a directory of models")
 
 
+EXCLUSIVE = (("--json", "--markdown"), ("--json", "--as-text"), ("--json", "--list"), ("--quiet", "--verbose"))
+"""Pairs of views, of which a command can print only one."""
+
+
+def refuse_two_views(context: click.Context) -> None:
+    """UsageError for two options of which one would have no effect."""
+    given = {name for param in context.command.params if context.params.get(param.name or "") for name in param.opts}
+    for pair in EXCLUSIVE:
+        if given.issuperset(pair):
+            raise UsageError(f"{' and '.join(pair)} exclude each other", hint="leave one of them out")
+
+
 def usage_error(error: click.ClickException) -> UsageError:
     """Click's error as ours. Its hint has the options nearest to an unknown one, or the usage of the command."""
     context = error.ctx if isinstance(error, click.UsageError) else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import DIGITS, named_size
-from ortconv.cli.options import Role, role_of
+from ortconv.cli.options import Role, is_output, role_of
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,6 +71,12 @@ def words(option: click.Option, value: Any) -> list[str]:
     if option.is_flag:
         return [option.opts[0] if value else option.secondary_opts[0]]
     return [word for one in (value if isinstance(value, tuple) else (value,)) for word in (option.opts[0], str(one))]
+
+
+def given_words() -> list[str]:
+    """The words of the options on the command line, without those that name output files or change only what is printed."""
+    kept = (pair for pair in on_command_line() if role_of(pair[0]) is not Role.VIEW and not is_output(pair[0]))
+    return [word for option, value in kept for word in words(option, value)]
 
 
 def given_options() -> dict[str, str]:

@@ -67,7 +67,7 @@ def _verified_manifest(path: Path) -> VerbResult:
 
 
 def _text(path: Path, report: object) -> str:
-    return f"{click.style(printable(str(path)), bold=True)}: {report}"
+    return f"{click.style(printable(str(path)), bold=True)}: {printable(str(report))}"
 
 
 def _line(document: dict[str, Any]) -> str:

@@ -112,13 +112,16 @@ class Comparison:
 
 
 def metrics(found: Sequence[Comparison]) -> dict[str, float]:
-    """The worst value of each measure over all outputs, and the number of outputs and inner values that differ."""
+    """The worst value of each measure over all outputs, and the number of outputs and, if they were compared, inner values that
+    differ.
+    """
     outputs = [o for one in found for o in one.outputs]
-    return {
-        **{name: _worst(name, [getattr(o.found, name) for o in outputs]) for name in WORST},
-        "outputs": sum(not o.same for o in outputs),
-        "layers": sum(not layer.same for one in found for layer in one.layers or ()),
-    }
+    numbers = {name: _worst(name, [getattr(o.found, name) for o in outputs]) for name in WORST}
+    numbers["outputs"] = sum(not o.same for o in outputs)
+    layers = [one.layers for one in found]
+    if None not in layers:
+        numbers["layers"] = sum(not layer.same for inner in layers for layer in inner or ())
+    return numbers
 
 
 def _worst(name: str, values: Sequence[float]) -> float:

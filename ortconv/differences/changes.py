@@ -11,11 +11,11 @@ from typing import Literal
 import numpy as np
 
 from ortconv.differences.alignment import Alignment
-from ortconv.differences.colors import Palette, subgraphs
+from ortconv.differences.colors import Palette
 from ortconv.ir.attributes import Attribute, content
 from ortconv.ir.graph import Graph, Graphs, Node, Value
 from ortconv.ir.model import Model, SavedFusion
-from ortconv.ir.nesting import readers
+from ortconv.ir.nesting import named_subgraphs, readers
 from ortconv.ir.schema import default_attributes
 from ortconv.ir.tensor import SparseTensor, Tensor, dense
 from ortconv.ir.text import attribute_text, tensor_text
@@ -84,7 +84,6 @@ def _of_mapping(kind: Kind, a: Mapping[str, str], b: Mapping[str, str]) -> Itera
 
 def of_fusions(partners: Mapping[Node, Node], a: Iterable[SavedFusion], b: Iterable[SavedFusion]) -> Iterator[Change]:
     """Changes of the fusions that are saved for onnxruntime. `partners` are the pairs of nodes."""
-
     of_a = {(f.optimizer, f.action, tuple(n and partners.get(n, n) for n in f.nodes)): f for f in a}
     of_b = {(f.optimizer, f.action, f.nodes): f for f in b}
     gone, new = ([f for k, f in one.items() if k not in other] for one, other in ((of_a, of_b), (of_b, of_a)))
@@ -234,7 +233,7 @@ class GraphChanges:
                 yield self._change("type", made.name, str(made.type), str(twin.type))
 
     def _inside(self, ours: Node, theirs: Node) -> Iterator[Change]:
-        a, b = dict(subgraphs(ours)), dict(subgraphs(theirs))
+        a, b = dict(named_subgraphs(ours)), dict(named_subgraphs(theirs))
         for name in sorted({*a, *b}):
             if name not in a or name not in b:
                 before, after = (ABSENT if name not in one else counted(len(one[name]), "node") for one in (a, b))

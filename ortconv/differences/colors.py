@@ -13,7 +13,7 @@ from collections.abc import Hashable, Mapping
 
 from ortconv.ir.attributes import Attribute, content
 from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
-from ortconv.ir.nesting import readers
+from ortconv.ir.nesting import named_subgraphs, readers
 from ortconv.ir.schema import schema_of
 
 Known = Mapping[Value, Hashable]
@@ -50,7 +50,7 @@ class Colors:
         self.backward: dict[Node, int] = {}
         for node in graph:
             self.local[node] = self._local(node)
-            inside = tuple(self._of_graph(name, sub) for name, sub in subgraphs(node))
+            inside = tuple(self._of_graph(name, sub) for name, sub in named_subgraphs(node))
             reads = tuple(map(self.value, node.inputs))
             self.forward[node] = palette.color(("forward", self.local[node], reads, inside))
         places = {value: i for i, value in enumerate(graph.outputs)}
@@ -89,17 +89,6 @@ class Colors:
 
     def _readers(self, graph: Graph, value: Value) -> tuple[tuple[int, int], ...]:
         return tuple(sorted((self.backward[reader], slot) for reader, slot in readers(value, graph)))
-
-
-def subgraphs(node: Node) -> list[tuple[str, Graph]]:
-    """The subgraphs of a node with their attribute names; those of a list are numbered."""
-    found: list[tuple[str, Graph]] = []
-    for name, value in node.attrs.items():
-        if isinstance(value, Graph):
-            found.append((name, value))
-        elif isinstance(value, Graphs):
-            found += [(f"{name}[{i}]", graph) for i, graph in enumerate(value)]
-    return found
 
 
 def own_attributes(node: Node) -> dict[str, Attribute]:

@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
 
+HINT = "write 30s, 2min, 500M or 30s,2GiB"
+
 SHARE_OF_EXTRAS = 0.01
 """Share of the time that may be spent on sets of inputs beyond the first."""
 
@@ -70,10 +72,10 @@ class Budget(NamedTuple):
                 else:
                     found["bytes"] = byte_count(part)
             except (ValueError, OverflowError) as error:
-                raise UsageError(f"'{text}' is not a budget", hint="write 30s, 2min, 500M or 30s,2GiB") from error
+                raise UsageError(f"'{text}' is not a budget", hint=HINT) from error
         made = cls(found.get("seconds", cls().seconds), int(found.get("bytes", cls().bytes)))
         if not 0 < made.seconds < 1e6 or made.bytes <= 0:
-            raise UsageError(f"the budget '{text}' leaves no room for a run", hint="write 30s, 2min, 500M or 30s,2GiB")
+            raise UsageError(f"the budget '{text}' leaves no room for a run", hint=HINT)
         return made
 
     def __str__(self) -> str:

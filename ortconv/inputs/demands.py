@@ -127,6 +127,8 @@ def _windows(node: Node, shapes: Shapes, slot: int | None = None) -> Iterator[De
     count = len(kernel)
     pads = node.attr("pads", ()) or (0,) * 2 * count
     dilations = node.attr("dilations", ()) or (1,) * count
+    if len(pads) < 2 * count or len(dilations) < count:  # an invalid node: its run says so
+        return
     for i in range(min(count, len(shape) - 2)):
         have = shape[2 + i]
         if have is not None:
@@ -278,7 +280,7 @@ def _squeeze(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 def _blocks(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    block = node.attr("blocksize", 1)
+    block = max(node.attr("blocksize", 1), 1)
     for axis in (1,) if node.op == "DepthToSpace" else (2, 3):
         yield from _wanted(node, 0, axis, block * block if axis == 1 else block, shapes, "multiple")
 
@@ -302,7 +304,7 @@ def _attention(node: Node, shapes: Shapes) -> Iterator[Demand]:
     yield from _wanted(node, 1, 1, sum(sizes) or 3 * heads, shapes, "equal" if sizes else "multiple")
     for a, b in (((0, -1), (1, 0)), ((2, 0), (1, 1)), ((4, 1), (0, 0))):
         yield from _same(node, a, b, shapes)
-    hidden = sizes[1] if sizes else (_dim(node, 1, 1, shapes) or 0) // 3
+    hidden = sizes[1] if len(sizes) > 1 else (_dim(node, 1, 1, shapes) or 0) // 3
     for axis, want in ((0, 2), (2, heads), (4, hidden // heads or 1)):
         yield from _wanted(node, 4, axis, want, shapes)
     yield from _attention_mask(node, shapes)
@@ -325,7 +327,7 @@ def _heads(node: Node, shapes: Shapes) -> Iterator[Demand]:
     is_packed = node.op == "GroupQueryAttention" and node.input(1) is None
     hidden, parts = _dim(node, 0, -1, shapes), heads + 2 * kept if is_packed else heads
     for slot in (6, 7) if node.op == "MultiHeadAttention" else (3, 4):
-        if heads and hidden and hidden >= parts:
+        if heads and hidden and hidden >= parts > 0:
             yield from _wanted(node, slot, -3, kept, shapes)
             yield from _wanted(node, slot, -1, hidden // parts, shapes)
         if node.attr("sliding_window_cache", 0):

@@ -131,7 +131,7 @@ def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> I
 def fitting(
     problem: Problem, tried: Iterable[tuple[Sizes, int]], limit: int, seeds: Sequence[int] = (0,)
 ) -> Generator[Choice, None, int]:
-    """Choices with those of the sizes that need at most `limit` bytes, each with all seeds. Returns the least need of any."""
+    """A choice for each seed and each of the sizes that need at most `limit` bytes. Returns the fewest bytes that any needs."""
     seen: list[Sizes] = []
     needs = []
     for sizes, needed in tried:
@@ -207,7 +207,7 @@ def generate(value: Value, shape: tuple[int, ...], seed: int, draw: Draw) -> Any
     if draw.low is not None and draw.high is not None:
         return _between(rng, value, type.dtype, shape, draw.low, draw.high)
     meant = parameter(value, shape)
-    return _fitting(rng, value, type.dtype, shape, seed) if meant is None else meant
+    return _content(rng, value, type.dtype, shape, seed) if meant is None else meant
 
 
 def _map(rng: np.random.Generator, value: Value, key: DType, element: DType) -> dict[Any, Any]:
@@ -219,7 +219,7 @@ def _map(rng: np.random.Generator, value: Value, key: DType, element: DType) -> 
     return dict(zip(keys, _array(rng, element, (len(keys),), 2).tolist()))
 
 
-def _fitting(rng: np.random.Generator, value: Value, dtype: DType, shape: tuple[int, ...], seed: int) -> Array:
+def _content(rng: np.random.Generator, value: Value, dtype: DType, shape: tuple[int, ...], seed: int) -> Array:
     """Content for an input that is no parameter: conditions, indices, divisors, masks, or numbers."""
     if seed >= SEEDS and is_condition(value):
         return np.full(shape, _condition(value, seed))

@@ -23,7 +23,7 @@ SMALL = range(1, 17)
 
 
 def repair(problem: Problem, starts: Sequence[Sizes]) -> Sizes | None:
-    """Sizes that meet all known demands; None if the search finds none, at last also with moves that have no reason."""
+    """Sizes that meet all known demands; None if no search finds any. The second also makes moves that no demand implies."""
     found = (_search(problem, starts, in_pairs=in_pairs) for in_pairs in (False, True))
     return next(filter(None, found), None)
 

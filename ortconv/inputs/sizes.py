@@ -119,9 +119,8 @@ def _search(problem: Problem, found: Solution, key: DemandKey, demand: Demand) -
     for name in problem.free:
         if name in found.implied:
             continue
-        names = equal.get(name, (name,))
-        before = found.sizes[name]
-        size, gap = before, demand.have - demand.want
+        names, size = equal[name], found.sizes[name]
+        gap = demand.have - demand.want
         trial, last = size + max(1, size), demand
         for _ in range(8):
             tried = demands_for(problem, found.sizes | dict.fromkeys(names, trial))
@@ -154,7 +153,7 @@ def _align(
     the dimension, as behind convolutions without padding. Returns True if there is such a dimension.
     """
     for name in sorted(problem.free, key=problem.batches.__contains__):
-        names, size = equal.get(name, (name,)), found.sizes[name]
+        names, size = equal[name], found.sizes[name]
         for step in STEPS if name not in found.implied else ():
             tried = demands_for(problem, found.sizes | dict.fromkeys(names, size + step))
             have = next((one.have for other, one in tried if other == key and one.want == demand.want), demand.have)

@@ -209,8 +209,8 @@ def _has_no_limit(node: Node) -> bool:
     turns = node.constant(0)
     if turns is None:
         return node.input(0) is None
-    return turns.size == 1 and int(turns.numpy().reshape(())) >= MOST_TURNS
+    return turns.size == 1 and int(turns.item()) >= MOST_TURNS
 
 
 def _is_true(value: Value) -> bool:
-    return value.constant is not None and bool(value.constant.numpy().reshape(()))
+    return value.constant is not None and value.constant.size == 1 and bool(value.constant.item())

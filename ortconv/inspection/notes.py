@@ -11,6 +11,7 @@ from ortconv.ir.model import Model
 from ortconv.ir.schema import unknown_operators
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import DType, open_dims
+from ortconv.ortformat.layout import LARGEST_FILE
 from ortconv.partition import Target, partition
 from ortconv.partition.policy import gate
 from ortconv.wording import and_others, counted, fix_dim_options
@@ -19,8 +20,6 @@ LARGE_SHARE = 0.4
 """A constant with this share of all constants' bytes stands out."""
 SMALL_BYTES = 1 << 16
 """With fewer bytes of constants, no constant stands out."""
-MOST_BYTES = 2**31 - 1
-"""The largest .ort file, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def _constants(graph: Graph) -> Iterator[Note]:
     if total < SMALL_BYTES:
         return
     yield from _largest(found[0], total)
-    if total > MOST_BYTES:
+    if total > LARGEST_FILE:
         message = f"{total} bytes of constants do not fit into an .ort file"
         yield Note("too-large", message, "quantize or split the model")
     copies = _copies(found)

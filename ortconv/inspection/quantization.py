@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-import numpy as np
 
 from ortconv.inspection.costs import type_names
 from ortconv.ir.graph import Graph, Node
@@ -154,17 +153,23 @@ def _tensors(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
 def _scales(node: Node) -> int:
     scale = node.input(1)
     shape = None if scale is None else scale.static_shape
-    return int(np.prod(shape)) if shape else 1
+    return math.prod(shape) if shape else 1
 
 
 def _range(node: Node) -> Range | None:
-    """The range of an activation that is quantized to bytes by one constant scale, else None."""
-    scale, zero, dtype = node.constant(1), node.constant(2), node.out.dtype
-    if scale is None or scale.size != 1 or dtype not in BYTES or (zero is None and node.input(2) is not None):
+    """The range of an activation that is quantized to bytes by one constant, finite scale, else None."""
+    scale, dtype = _number(node, 1), node.out.dtype
+    zero = 0.0 if node.input(2) is None else _number(node, 2)
+    if scale is None or zero is None or dtype not in BYTES or not math.isfinite(scale):
         return None
-    unit, origin = float(scale.item()), 0 if zero is None else int(zero.item())
     low, high = LIMITS[dtype]
-    return Range(node_name(node), dtype.name.lower(), (low - origin) * unit, (high - origin) * unit)
+    return Range(node_name(node), dtype.name.lower(), (low - zero) * scale, (high - zero) * scale)
+
+
+def _number(node: Node, slot: int) -> float | None:
+    """A constant operand of one element."""
+    const = node.constant(slot)
+    return float(const.item()) if const is not None and const.size == 1 else None
 
 
 # ---------------------------------------------------------------------- lint

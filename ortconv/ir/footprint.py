@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ortconv.ir.graph import Graph, Value
+from ortconv.ir.graph import Graph, Node, Value
 
 
 class Footprint(NamedTuple):
@@ -31,9 +31,13 @@ def peak(graph: Graph, size: Callable[[Value], int]) -> Footprint:
         live += sum(map(size, node.present_outputs))
         if live + inner > most.bytes:
             most = Footprint(live + inner, node.label)
-        own = (v for v in {*node.present_reads, *node.present_outputs} if v.const is None and v.graph is graph)
-        live -= sum(size(v) for v in own if last.get(v, -1) <= i)
+        live -= sum(size(v) for v in _own(node) if last.get(v, -1) <= i)
     return most
+
+
+def _own(node: Node) -> set[Value]:
+    """The values of a node's graph that it reads or computes, without constants."""
+    return {v for v in (*node.present_reads, *node.present_outputs) if v.const is None and v.graph is node.graph}
 
 
 def _last_uses(graph: Graph) -> dict[Value | None, int]:

@@ -1,12 +1,10 @@
-"""Nodes, and the nodes whose subgraphs contain them."""
+"""Nodes, their subgraphs, and the nodes whose subgraphs contain them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.graph import Graph, Graphs, Node, Value
 
 
 def with_owners(node: Node) -> Iterator[Node]:
@@ -20,6 +18,17 @@ def with_owners(node: Node) -> Iterator[Node]:
 def enclosing(node: Node, graph: Graph) -> Node | None:
     """The node of `graph` that is `node` or that contains it in a subgraph; None if there is none."""
     return next((one for one in with_owners(node) if one.graph is graph), None)
+
+
+def named_subgraphs(node: Node) -> list[tuple[str, Graph]]:
+    """The subgraphs of a node with their attribute names; those of a list are numbered."""
+    found: list[tuple[str, Graph]] = []
+    for name, value in node.attrs.items():
+        if isinstance(value, Graph):
+            found.append((name, value))
+        elif isinstance(value, Graphs):
+            found += [(f"{name}[{i}]", graph) for i, graph in enumerate(value)]
+    return found
 
 
 def readers(value: Value, graph: Graph) -> list[tuple[Node, int]]:

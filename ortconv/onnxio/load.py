@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,24 @@ def _nameless(graph: GraphProto) -> dict[str, Any]:
 
 
 def _load(
+    data: memoryview,
+    external: ExternalData | None,
+    fix_dims: Mapping[str, int] | None,
+    oldest_opset: int,
+    check: Check | None,
+) -> Model:
+    """The model. The hint of an error says so if only the fixed sizes are at fault."""
+    try:
+        return _built(data, external, fix_dims, oldest_opset, check)
+    except GraphError as error:
+        if fix_dims:
+            with suppress(OrtconvError):
+                _built(data, external, None, oldest_opset, check)
+                error.hint = "without the fixed sizes the model is valid: choose others for --fix-dim"
+        raise
+
+
+def _built(
     data: memoryview,
     external: ExternalData | None,
     fix_dims: Mapping[str, int] | None,

@@ -100,6 +100,11 @@ def keeps_rank(value: Value, *constants: Value) -> bool:
     return all((const.rank or 0) <= (value.rank or 0) for const in constants)
 
 
+def are_numbers(values: Iterable[Value], rank: int | None) -> bool:
+    """True if all values are constants with one element, and with at most this number of axes, if it is known."""
+    return rank is not None and all(scalar(v) is not None and (v.rank or 0) <= rank for v in values)
+
+
 def per_channel(value: Value, rank: int, channels: int) -> Array | None:
     """The elements of a constant that broadcasts along axis 1 of a tensor of this rank, one for each channel, in float64.
 

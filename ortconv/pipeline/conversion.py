@@ -204,6 +204,8 @@ def _validate(job: _Job, model: Model, expected: Reference | None, draft: Path, 
         hint = (
             "--allow-unchecked writes the file all the same, --validate-with gives inputs, --validate-budget more room"
         )
+        if options.fix_dims:
+            hint = f"if the model does not run with these sizes, choose others for --fix-dim; {hint}"
         raise UnsupportedError(f"the result could not be checked: {found.skipped}", hint=hint)
     if not options.allow_unchecked:
         refuse_without_kernel(model.graph)

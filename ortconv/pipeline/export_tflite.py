@@ -179,7 +179,8 @@ def _result(label: str, graph: Graph, claim: Claim, whole: bool, fail_on: str | 
     }
     check_gates(parse_gates(fail_on, "nnapi export"), metrics)
     if not claim.groups:
-        raise UnsupportedError(f"no node can go to LiteRT: {_first(result)}", hint="ortconv partition says what helps")
+        why = _first(result) or "the model has none"
+        raise UnsupportedError(f"no node can go to LiteRT: {why}", hint="ortconv partition says what helps")
     if whole and (refused or len(claim.groups) > 1):
         reason = _first(result) if refused else f"it falls into {len(claim.groups)} partitions"
         parts = "1 partition is" if len(claim.groups) == 1 else f"{len(claim.groups)} partitions are"

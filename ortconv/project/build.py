@@ -20,7 +20,7 @@ from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.pipeline.config import beside
 from ortconv.pipeline.manifest import ENDING, read_manifest
 from ortconv.pipeline.result import Result
-from ortconv.project.project import Artifact, Project, find_project, read_project
+from ortconv.project.project import Artifact, Project, find_project, label_of, read_project
 from ortconv.public import public
 from ortconv.watch import Activity
 from ortconv.wording import counted
@@ -53,7 +53,7 @@ class BuiltArtifact:
 
     @property
     def label(self) -> str:
-        return f"{self.model} for {self.target}" if self.target else self.model
+        return label_of(self.model, self.target)
 
 
 @dataclass

@@ -16,13 +16,15 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ortconv.errors import OrtconvError, UsageError, known_names, nearest
 from ortconv.files import read_text, read_toml
 from ortconv.gates import parse_gates
 from ortconv.pipeline.config import suffix
 from ortconv.pipeline.options import OPTIONS, Options
+
+T = TypeVar("T")
 
 NAME = "ortconv.toml"
 Table = Mapping[str, Any]
@@ -62,7 +64,7 @@ class Artifact:
 
     @property
     def label(self) -> str:
-        return f"{self.model} for {self.target}" if self.target else self.model
+        return label_of(self.model, self.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,10 @@ class Project:
         for name in names:
             if name not in known:
                 raise UsageError(f"there is no {kind} '{name}'", file=self.path, hint=known_names(name, known))
+
+
+def label_of(model: str, target: str) -> str:
+    return f"{model} for {target}" if target else model
 
 
 def find_project(start: Path) -> Path:
@@ -200,13 +206,13 @@ class _TableReader:
 
     def text(self, key: str, table: Table, default: str | None = None) -> str:
         """Check that a value is a text that a path can have."""
-        found: str = self._kind(key, table.get(key, default), str, "a text")
+        found = self._kind(key, table.get(key, default), str, "a text")
         if "\0" in found:
             raise self._error(f"{key} is {found!r}: no path has such a character", key=key)
         return found
 
-    def _kind(self, key: str, value: Any, kind: type, wanted: str) -> Any:
-        if type(value) is not kind:
+    def _kind(self, key: str, value: object, kind: type[T], wanted: str) -> T:
+        if type(value) is not kind:  # a bool is no whole number
             raise self._error(f"{key} is {value!r}: it must be {wanted}", key=key)
         return value
 

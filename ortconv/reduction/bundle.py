@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import platform
 import re
+import shutil
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -208,8 +209,12 @@ def _report(found: Bundle, model: str, files: Mapping[str, bytes]) -> str:
 def _write(target: Path, files: Mapping[str, bytes]) -> None:
     """Write a folder or an archive. The bytes of an archive depend on nothing but its files."""
     if target.suffix.lower() != ".zip":
-        for name, content in sorted(files.items()):
-            write_bytes(target / name, content)
+        try:
+            for name, content in sorted(files.items()):
+                write_bytes(target / name, content)
+        except OrtconvError:
+            shutil.rmtree(target, ignore_errors=True)  # a part of it would refuse the next attempt
+            raise
         return
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -9,7 +9,7 @@ from typing import Any
 from ortconv.compare.comparison import WORST, Comparison, Output, Subject
 from ortconv.compare.layers import ComparedLayer
 from ortconv.compare.measure import Measure
-from ortconv.report.sections import Section
+from ortconv.report.sections import Section, first_rows
 from ortconv.wording import counted
 
 NUMBERS = (">max abs", ">scaled", ">ulp", ">cosine", ">snr dB", ">allowed")
@@ -87,11 +87,10 @@ def _remark(output: Output) -> str:
 def _layers(one: Comparison, layers: Sequence[ComparedLayer], everything: bool) -> Section:
     differing = [layer for layer in layers if not layer.same]
     count = f"{counted(len(layers), 'value')} inside both graphs, {len(differing)} of them differ"
-    rows = [_layer_row(layer) for layer in (layers if everything else differing[:MOST_LAYERS])]
     header = ("value", "node", ">max abs", ">scaled", ">snr dB", ">allowed", "")
-    is_cut = len(differing) > MOST_LAYERS and not everything
-    title = f"Values inside, the first {MOST_LAYERS} of {len(differing)} that differ" if is_cut else "Values inside"
-    return Section(title, [count, *_findings(one, len(differing))], header, rows)
+    listed, most = (layers, None) if everything else (differing, MOST_LAYERS)
+    title, shown = first_rows("Values inside", listed, most, " that differ")
+    return Section(title, [count, *_findings(one, len(differing))], header, list(map(_layer_row, shown)))
 
 
 def _findings(one: Comparison, differing: int) -> Iterator[str]:

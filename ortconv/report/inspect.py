@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ortconv.files import size
-from ortconv.report.sections import Section
+from ortconv.report.sections import Section, first_rows
 from ortconv.wording import counted, shortened, tally
 
 if TYPE_CHECKING:
@@ -86,20 +86,11 @@ def _ports(side: str, ports: Sequence[Port], everything: bool) -> Iterator[tuple
 
 
 def _operators(found: Inspection, everything: bool) -> Section:
-    shown = found.operators if everything else found.operators[:MOST_OPERATORS]
-    rest = len(found.operators) - len(shown)
+    title, shown = first_rows("Operators", found.operators, None if everything else MOST_OPERATORS)
     rows = [
-        (
-            r.operator,
-            r.count,
-            ", ".join(r.types),
-            shortened(r.multiply_adds),
-            size(r.bytes_touched),
-            f"{r.time_share:.1%}",
-        )
+        (r.operator, r.count, ", ".join(r.types), shortened(r.multiply_adds), size(r.bytes_touched), f"{r.time_share:.1%}")
         for r in shown
-    ]
-    title = f"Operators, the first {len(shown)} of {len(found.operators)}" if rest else "Operators"
+    ]  # fmt: skip
     return Section(title, (), ("operator", ">count", "types", ">MACs", ">touches", ">time"), rows)
 
 
@@ -136,14 +127,12 @@ def _lint(found: Inspection, everything: bool) -> Iterator[Section]:
     for target in ("NNAPI", "CoreML"):
         own = [v for v in found.lint if v.target == target]
         lines.append(f"{target} supports {sum(v.taken for v in own)} of {len(own)} groups")
-    rows = _reasons(found.lint)
-    shown = rows if everything else rows[:MOST_REASONS]
-    yield Section("Lint of the quantization", lines)
+    reasons = _reasons(found.lint)
+    title, shown = first_rows("Lint of the quantization", reasons, None if everything else MOST_REASONS, " reasons")
+    yield Section(title, lines)
     for row in shown:
         what = f"{row.target}, {row.rule}: {len(row.operators)} x {', '.join(dict.fromkeys(row.operators))}"
         yield Section(what, [f"for example: {row.message}", *([f"advice: {row.advice}"] if row.advice else [])])
-    if len(rows) > len(shown):
-        yield Section(f"and {len(rows) - len(shown)} more reasons; -v lists them", [""])
 
 
 class _LintReason(NamedTuple):

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from ortconv.ir.disjoint import DisjointSets
-from ortconv.ir.graph import Graph, Node, Value, graphs_in
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.nesting import named_subgraphs
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import Estimate
 from ortconv.partition.partitioner import Verdict
@@ -93,12 +94,7 @@ def outline(graph: Graph, partitioning: Partitioning | None = None, estimate: Es
 
 def reads(node: Node) -> list[Value]:
     """The values that a node and its subgraphs read, without constants."""
-    return [v for v in node.reads if v is not None and (v.producer is not None or v.is_input)]
-
-
-def bodies(node: Node) -> Iterator[tuple[str, Graph]]:
-    """The subgraphs of a node with the names of their attributes."""
-    return ((name, sub) for name, value in node.attrs.items() for sub in graphs_in(value))
+    return [v for v in node.present_reads if v.producer is not None or v.is_input]
 
 
 def stages(partitioning: Partitioning) -> list[list[Node]]:
@@ -151,7 +147,10 @@ class _Drawer:
             kind = ACCELERATOR if verdict.taken else CPU
         lines = (short(node.op), short(shape(next(iter(node.present_outputs), None))), third)
         box = Box(kind, tuple(filter(None, lines)), "\n".join(title))
-        inner = (self.graph(sub, short(f"{name}: {sub.name}"), list(map(self.node, sub))) for name, sub in bodies(node))
+        inner = (
+            self.graph(sub, short(f"{name}: {sub.name}"), list(map(self.node, sub)))
+            for name, sub in named_subgraphs(node)
+        )
         return Part(box, (node,), tuple(inner), node=node)
 
     def groups(self) -> list[Part]:

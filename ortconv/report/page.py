@@ -48,7 +48,7 @@ class Stage:
 
 def page(title: str, headline: str, sections: Iterable[Section], *, kind: str, stage: Stage | None = None) -> str:
     """The whole page. `kind` is the kind of its content, such as "partitions"."""
-    stage = stage or Stage(Markup(""))
+    stage = stage or Stage(NOTHING)
     style = _files("page.css", *stage.styles)
     script = _files("page.js", *stage.scripts)
     body = "\n".join(map(section_html, sections))

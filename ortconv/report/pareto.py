@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ortconv.report.page import text
-from ortconv.report.sections import Markup
+from ortconv.report.sections import NOTHING, Markup
 
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 80, 24, 16, 48
@@ -50,7 +50,7 @@ def front(points: Sequence[Point]) -> list[Point]:
 def pareto(points: Sequence[Point], x: AxisTitle, y: AxisTitle) -> Markup:
     """The points as an SVG, the front joined by a line. Lower is better on both axes."""
     if not points:
-        return Markup("")
+        return NOTHING
     across, up = _Scale([p.x for p in points], LEFT, WIDTH - RIGHT), _Scale([p.y for p in points], HEIGHT - BOTTOM, TOP)
     best = front(points)
     path = " ".join(f"{across(p.x):.1f},{up(p.y):.1f}" for p in best)

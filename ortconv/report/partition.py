@@ -13,7 +13,7 @@ from ortconv.partition.advice import Merge
 from ortconv.partition.cost import ASSUMPTIONS, Estimate
 from ortconv.partition.refusals import refusals
 from ortconv.report.convert import gained
-from ortconv.report.sections import Link, Section
+from ortconv.report.sections import Link, Section, first_rows
 from ortconv.wording import counted, milliseconds, shortened
 
 if TYPE_CHECKING:
@@ -113,15 +113,13 @@ def sections(
         _partition_table(analysis, is_wide),
         _inside_section(analysis),
         _reasons_section(analysis),
-        Section("Changes that join partitions or put more nodes in them", list(map(str, advice))),
+        _advice_section(advice),
         Section(f"Estimated on {e.device.name}", [times]),
     ]
 
 
 def _partition_table(analysis: Analysis, wide: bool) -> Section:
-    shown = analysis.partitioning.partitions[:MOST_PARTITIONS]
-    rest = len(analysis.partitioning.partitions) - len(shown)
-    title = f"Partitions, the first {len(shown)} of {len(analysis.partitioning.partitions)}" if rest else "Partitions"
+    title, shown = first_rows("Partitions", analysis.partitioning.partitions, MOST_PARTITIONS)
     sizes = (">in", ">out", ">mult-adds") if wide else ()
     rows, width = [], len(str(len(shown) - 1))
     for i, (p, c) in enumerate(zip(shown, analysis.estimate.partitions, strict=False)):
@@ -138,16 +136,19 @@ def _reasons_section(analysis: Analysis) -> Section:
     """Two lines for each reason: the refused operators, rule and an example, then the advice. An advice is printed once; later
     reasons name the one that it is printed with.
     """
-    rows = refusals(analysis.partitioning)
-    cut = f", the first {MOST_REASONS} of {len(rows)} reasons" if len(rows) > MOST_REASONS else ""
+    title, shown = first_rows("Left to the CPU", refusals(analysis.partitioning), MOST_REASONS, " reasons")
     lines, given = [], dict[str, str]()
-    for row in rows[:MOST_REASONS]:
+    for row in shown:
         more = f" (and {counted(len(row.advice) - 1, 'other')})" if len(row.advice) > 1 else ""
         lines.append(f"{row.nodes} {row.op} by {row.rule}, for example {row.example.node}: {row.example.message}")
         for advice in row.advice[:1]:
             lines.append(f"  advice: {f'as for {given[advice]}' if advice in given else advice}{more}")
             given.setdefault(advice, f"{row.op} by {row.rule}")
-    return Section(f"Left to the CPU{cut}", lines)
+    return Section(title, lines)
+
+
+def _advice_section(advice: Sequence[Merge]) -> Section:
+    return Section("Changes that join partitions or put more nodes in them", list(map(str, advice)))
 
 
 def _level_name(analysis: Analysis) -> str:
@@ -162,13 +163,19 @@ def compared_times(estimate: Estimate) -> str:
     )
 
 
+COUNTS, TIMES = (">nodes", ">partitions", ">assigned", ">coverage"), (">CPU", ">divided")
+
+
 def _levels_section(levels: Sequence[Analysis]) -> Section:
-    header = ("level", ">nodes", ">partitions", ">assigned", ">coverage", ">largest", ">CPU", ">divided")
     rows = [
-        (_level_name(one), p.total, len(p.partitions), p.taken, f"{p.coverage:.1f} %", _largest(p), *_times(e))
-        for one, p, e in ((one, one.partitioning, one.estimate) for one in levels)
+        (_level_name(one), *_counts(one.partitioning), _largest(one.partitioning), *_times(one.estimate))
+        for one in levels
     ]
-    return Section("Levels", header=header, rows=rows)
+    return Section("Levels", header=("level", *COUNTS, ">largest", *TIMES), rows=rows)
+
+
+def _counts(p: Partitioning) -> tuple[object, ...]:
+    return p.total, len(p.partitions), p.taken, f"{p.coverage:.1f} %"
 
 
 def _times(estimate: Estimate) -> tuple[str, str]:
@@ -177,12 +184,8 @@ def _times(estimate: Estimate) -> tuple[str, str]:
 
 def _inside_section(analysis: Analysis) -> Section:
     """The graphs inside of nodes that have partitions."""
-    header = ("graph", ">nodes", ">partitions", ">assigned", ">coverage", ">CPU", ">divided")
-    rows = [
-        (i.label, p.total, len(p.partitions), p.taken, f"{p.coverage:.1f} %", *_times(e))
-        for i, p, e in ((i, i.partitioning, i.estimate) for i in analysis.inside)
-    ]  # fmt: skip
-    return Section("Graphs inside of nodes", header=header, rows=rows)
+    rows = [(i.label, *_counts(i.partitioning), *_times(i.estimate)) for i in analysis.inside]
+    return Section("Graphs inside of nodes", header=("graph", *COUNTS, *TIMES), rows=rows)
 
 
 # ---------------------------------------------------------------------- page
@@ -214,7 +217,7 @@ def page_of(
 def _page_sections(analysis: Analysis, advice: Sequence[Merge], levels: Sequence[Analysis]) -> Iterator[Section]:
     yield Section("Estimate", _totals(analysis))
     yield Section("Why nodes stay on the CPU", (), ("reason", ">nodes"), list(_reason_rows(analysis)))
-    yield Section("Changes that join partitions or put more nodes in them", [str(merge) for merge in advice])
+    yield _advice_section(advice)
     target = analysis.partitioning.target.provider.name
     header = ("partition", ">nodes", ">CPU ms", f">{target} ms", ">copies ms", ">gain ms")
     yield Section("Partitions", (), header, list(_partition_rows(analysis)))

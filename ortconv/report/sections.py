@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Markup(str):
@@ -55,3 +58,12 @@ class Section:
     figure: Markup = NOTHING
     is_good: bool | None = None
     """The verdict in the title, if it has one. A terminal shows a good one in green and a bad one in red."""
+
+
+def first_rows(title: str, rows: Sequence[T], most: int | None, what: str = "") -> tuple[str, Sequence[T]]:
+    """The title of a table and its first rows, all without a limit. If some are left out, the title states the numbers, followed by
+    `what`.
+    """
+    if most is None or len(rows) <= most:
+        return title, rows
+    return f"{title}, the first {most} of {len(rows)}{what}", rows[:most]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Node
-from ortconv.report.page import clean, page
+from ortconv.report.page import clean, page, text
 from ortconv.report.picture import picture, stage
 from ortconv.report.scene import Scene, all_nodes
 from ortconv.report.sections import Markup, Section
@@ -96,6 +96,6 @@ def _numbers(nodes: Sequence[Node], labels: Iterable[str]) -> list[int]:
 def rule_rows(rewrites: Mapping[str, int]) -> list[tuple[object, ...]]:
     """Number of applications by rule, as links to the rule's first step."""
     return [
-        (Markup(f'<button class="link" data-rule="{clean(rule)}">{clean(rule)}</button>'), count)
+        (Markup(f'<button class="link" data-rule="{text(rule)}">{text(rule)}</button>'), count)
         for rule, count in rewrites.items()
     ]

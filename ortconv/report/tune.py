@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ortconv.files import size
-from ortconv.report.sections import Section
+from ortconv.report.sections import Section, first_rows
 from ortconv.wording import counted
 
 if TYPE_CHECKING:
     from ortconv.backends.onnxruntime_app import SessionSettings
+    from ortconv.report.pareto import Point
     from ortconv.tuning.making import Estimated
     from ortconv.tuning.result import Measured, Row, Tuning
 
@@ -25,8 +26,7 @@ def sections(found: Tuning, *, everything: bool = False) -> list[Section]:
     from ortconv.tuning.ranking import GOALS
 
     good = [row for row in found.rows if row.measured is not None]
-    shown = good if everything else good[:MOST_ROWS]
-    title = "Candidates" + (f", the first {len(shown)} of {len(good)}" if len(shown) < len(good) else "")
+    title, shown = first_rows("Candidates", good, None if everything else MOST_ROWS)
     header = ("", "candidate", ">latency", "95 % interval", ">ms", ">load ms", ">size", ">peak",
               f">{NAMES[found.target]}, estimated", ">CPU, estimated", ">partitions")  # fmt: skip
     refused = [(row.label, row.error) for row in found.rows if row.error is not None]
@@ -117,31 +117,32 @@ def page_of(found: Tuning, options: Mapping[str, object]) -> str:
 PLOT_NOTE = "Less is better on both axes. The line joins candidates that no other beats in both; a ring marks the recommended one."
 
 
+def _point(row: Row, measured: Measured, cost: float) -> Point:
+    from ortconv.report.pareto import Point
+
+    latency = measured.latency
+    return Point(row.label, latency.ratio, cost, latency.low, latency.high, row.rank == 1)
+
+
 def _plots(found: Tuning) -> Iterator[Section]:
     """The measured latency over other costs, measured or estimated."""
-    from ortconv.report.pareto import AxisTitle, Point, pareto
+    from ortconv.report.pareto import AxisTitle, pareto
 
-    estimated = f"Latency, measured, and time with {NAMES[found.target]}, estimated"
-    plots: dict[str, tuple[str, Callable[[Row, Measured], float | None]]] = {
-        "Latency and peak memory, both measured": (
-            "peak memory, MB",
-            lambda row, measured: None if measured.peak_bytes is None else measured.peak_bytes / 1e6,
-        ),
-        "Latency and size, both measured": ("size, MB", lambda row, measured: measured.bytes / 1e6),
-        estimated: (
+    rows = [(row, row.measured) for row in found.rows if row.measured is not None]
+    peaks = [None if m.peak_bytes is None else m.peak_bytes / 1e6 for _, m in rows]
+    times = [None if row.estimated is None else 1e3 * row.estimated.seconds for row, _ in rows]
+    for title, axis, costs in (
+        ("Latency and peak memory, both measured", "peak memory, MB", peaks),
+        ("Latency and size, both measured", "size, MB", [m.bytes / 1e6 for _, m in rows]),
+        (
+            f"Latency, measured, and time with {NAMES[found.target]}, estimated",
             f"estimated for {found.device}, ms",
-            lambda row, measured: None if row.estimated is None else 1e3 * row.estimated.seconds,
+            times,
         ),
-    }
-    across = AxisTitle("latency, relative to the base")
-    for title, (axis, cost_of) in plots.items():
-        points = []
-        for row in found.rows:
-            cost = None if row.measured is None else cost_of(row, row.measured)
-            if row.measured is not None and cost is not None:
-                latency = row.measured.latency
-                points.append(Point(row.label, latency.ratio, cost, latency.low, latency.high, row.rank == 1))
-        yield Section(title, [PLOT_NOTE], figure=pareto(points, across, AxisTitle(axis, "{:.4g}")))
+    ):
+        points = [_point(*row, cost) for row, cost in zip(rows, costs, strict=True) if cost is not None]
+        figure = pareto(points, AxisTitle("latency, relative to the base"), AxisTitle(axis, "{:.4g}"))
+        yield Section(title, [PLOT_NOTE], figure=figure)
 
 
 def axes_section(only: Mapping[str, Sequence[str]], target: str) -> Section:

@@ -7,7 +7,7 @@ import numpy as np
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import Operand
 from ortconv.nnapi.operations.table import OperationCall
-from ortconv.tflite.layout import Padding
+from ortconv.tflite.layout import ElementType, Padding
 from ortconv.tflite.products import margins, padded, padding_code
 from ortconv.tflite.table import emits, translated
 from ortconv.tflite.translation import RefusedOperationError, Translation
@@ -23,7 +23,7 @@ def max_pool(t: Translation, u: OperationCall) -> None:
     code, x = padding_code(t, u, (u.filter_h, u.filter_w)), t.read(u.x)
     if code is None:
         is_float = t.kind(u.x).type in FLOATS
-        fill = float("-inf") if is_float else float(-128 if t.model.tensors[x].type.name == "INT8" else 0)
+        fill = float("-inf") if is_float else -128.0 if t.model.tensors[x].type is ElementType.INT8 else 0.0
         code, x = Padding.VALID, padded(t, u, fill)
     _pool(t, u, x, code, t.write(u.out))
 

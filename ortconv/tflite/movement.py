@@ -6,6 +6,7 @@ import numpy as np
 
 from ortconv.nnapi import Operand
 from ortconv.nnapi.operations.table import OperationCall
+from ortconv.tflite.model import Option
 from ortconv.tflite.table import emits, translated
 from ortconv.tflite.translation import RefusedOperationError, Translation
 
@@ -40,12 +41,12 @@ def squeeze(t: Translation, u: OperationCall) -> None:
 
 
 def through_scalar(
-    t: Translation, u: OperationCall, code: str, inputs: list[int], to_number: bool, **options: object
+    t: Translation, u: OperationCall, code: str, inputs: list[int], to_number: bool, **options: Option
 ) -> None:
     """An operator whose result is a scalar in LiteRT, and a vector of one element in NNAPI."""
     out = t.write(u.out)
     made = t.temporary(out, ()) if to_number else out
-    t.emit(code, inputs, [made], **options)  # type: ignore[arg-type]
+    t.emit(code, inputs, [made], **options)
     if to_number:
         t.emit("RESHAPE", [made, t.ints([1])], [out], new_shape=[1])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
 
@@ -29,10 +29,6 @@ class TuningAxis:
     values: tuple[str, ...]
     tried: tuple[str, ...]
     help: str
-
-    @property
-    def usual(self) -> str:
-        return self.values[0]
 
 
 def _axis(help: str, *values: str, tried: Sequence[str] = ()) -> TuningAxis:
@@ -62,7 +58,7 @@ AXES = {**CONVERSION, **SESSION}
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of a file: one value of each axis of CONVERSION."""
+    """The form of a file: one value of each axis of CONVERSION. The defaults are those of `ortconv convert`."""
 
     level: str = "all"
     style: str = "Fixed"
@@ -75,7 +71,7 @@ class Form:
     @property
     def unusual(self) -> dict[str, str]:
         """The values that are not the defaults of `ortconv convert`."""
-        return {name: value for name, value in asdict(self).items() if value != CONVERSION[name].usual}
+        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
 
     @property
     def label(self) -> str:

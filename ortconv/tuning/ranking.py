@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ortconv.errors import UsageError, known_names
 from ortconv.tuning.candidate import Candidate
@@ -22,29 +22,31 @@ UNCLEAR = 1.03
 class Goal:
     """The weights of the criteria, which are summed as logarithms into the score, and a description."""
 
+    name: str
     weights: Mapping[str, float]
     what: str
 
 
-LATENCY = Goal({"latency": 1.0}, "measured latency on the CPU of this machine")
+LATENCY = Goal("latency", {"latency": 1.0}, "measured latency on the CPU of this machine")
 
-GOALS = {
-    "latency": LATENCY,
-    "size": Goal({"bytes": 1.0}, "size of the file"),
-    "memory": Goal({"peak": 1.0}, "measured peak memory"),
-    "accelerator": Goal({"accelerator": 1.0}, "time estimated with the device profile"),
-    "balanced": Goal(
+ALL = (
+    LATENCY,
+    Goal("size", {"bytes": 1.0}, "size of the file"),
+    Goal("memory", {"peak": 1.0}, "measured peak memory"),
+    Goal("accelerator", {"accelerator": 1.0}, "time estimated with the device profile"),
+    Goal(
+        "balanced",
         {"latency": 0.5, "bytes": 0.25, "peak": 0.25},
         "measured latency, size and peak memory, as a geometric mean in which the latency counts twice",
     ),
-}
+)
+GOALS = {goal.name: goal for goal in ALL}
 
 
 def goal_named(name: str) -> Goal:
     """The goal of a name. UsageError if the name is unknown."""
     if name not in GOALS:
-        hint = known_names(name, GOALS)
-        raise UsageError(f"there is no goal '{name}'", hint=hint)
+        raise UsageError(f"there is no goal '{name}'", hint=known_names(name, GOALS))
     return GOALS[name]
 
 
@@ -85,7 +87,7 @@ def ratio(candidate: Candidate, other: Candidate, goal: Goal) -> Interval:
     """
     blocks = candidate.logs.keys() & other.logs.keys()
     weight = goal.weights.get("latency", 0.0)
-    exact = Goal({name: w for name, w in goal.weights.items() if name != "latency"}, "")
+    exact = replace(goal, weights={name: w for name, w in goal.weights.items() if name != "latency"})
     rest = (score(candidate, exact) or 0.0) - (score(other, exact) or 0.0)
     if not weight:
         return Interval(math.exp(rest), math.exp(rest), math.exp(rest))

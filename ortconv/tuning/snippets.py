@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -39,7 +40,9 @@ def snippet(language: str, choice: Recommendation) -> str:
     settings = replace(
         given, direct=given.direct and language in FROM_BYTES, saved=given.saved and choice.holds_fusions
     )
-    lines = WRITERS[language](replace(choice, settings=settings))
+    file = json.dumps(choice.file, ensure_ascii=False)
+    file = file.replace("$", r"\$") if language == "kotlin" else file
+    lines = WRITERS[language](replace(choice, settings=settings, file=file))
     note = [f"{COMMENTS[language]} {FROM_BYTES_ONLY}"] if settings.direct != given.direct else []
     return "\n".join([*note, *lines])
 
@@ -64,12 +67,12 @@ def _kotlin(choice: Recommendation) -> Iterator[str]:
     yield "}"
     if choice.settings.direct:
         yield "// The session reads its constants from these bytes: keep them as long as the session."
-        yield f'val bytes = RandomAccessFile("{choice.file}", "r").channel.use {{'
+        yield f'val bytes = RandomAccessFile({choice.file}, "r").channel.use {{'
         yield "    it.map(FileChannel.MapMode.READ_ONLY, 0, it.size())"
         yield "}"
         yield "val session = environment.createSession(bytes, options)"
     else:
-        yield f'val session = environment.createSession("{choice.file}", options)'
+        yield f"val session = environment.createSession({choice.file}, options)"
 
 
 def _swift(choice: Recommendation) -> Iterator[str]:
@@ -85,7 +88,7 @@ def _swift(choice: Recommendation) -> Iterator[str]:
     if choice.provider == "coreml":
         given = ", ".join(f'"{key}": "{value}"' for key, value in choice.provider_options.items())
         yield f"try options.appendCoreMLExecutionProvider(withOptionsV2: [{given}])"
-    yield f'let session = try ORTSession(env: environment, modelPath: "{choice.file}", sessionOptions: options)'
+    yield f"let session = try ORTSession(env: environment, modelPath: {choice.file}, sessionOptions: options)"
 
 
 def _cpp(choice: Recommendation) -> Iterator[str]:
@@ -108,11 +111,11 @@ def _cpp(choice: Recommendation) -> Iterator[str]:
         yield f'options.AppendExecutionProvider("CoreML", {{{given}}});'
     if choice.settings.direct:
         yield "// The session reads its constants from these bytes: keep them as long as the session. A mapped file is better."
-        yield f'std::ifstream file{{"{choice.file}", std::ios::binary}};'
+        yield f"std::ifstream file{{{choice.file}, std::ios::binary}};"
         yield "const std::vector<char> bytes{std::istreambuf_iterator<char>{file}, {}};"
         yield "Ort::Session session{environment, bytes.data(), bytes.size(), options};"
     else:
-        yield f'Ort::Session session{{environment, "{choice.file}", options}};'
+        yield f"Ort::Session session{{environment, {choice.file}, options}};"
 
 
 def _python(choice: Recommendation) -> Iterator[str]:
@@ -128,7 +131,7 @@ def _python(choice: Recommendation) -> Iterator[str]:
         provider = f'"NnapiExecutionProvider", {provider}'
     if choice.provider == "coreml":
         provider = f'("CoreMLExecutionProvider", {choice.provider_options!r}), {provider}'.replace("'", '"')
-    yield f'session = onnxruntime.InferenceSession("{choice.file}", options, providers=[{provider}])'
+    yield f"session = onnxruntime.InferenceSession({choice.file}, options, providers=[{provider}])"
 
 
 WRITERS: dict[str, Callable[[Recommendation], Iterator[str]]] = {
@@ -137,3 +140,4 @@ WRITERS: dict[str, Callable[[Recommendation], Iterator[str]]] = {
     "cpp": _cpp,
     "python": _python,
 }
+"""Each writes the code for a recommendation whose `file` is a literal of the language."""

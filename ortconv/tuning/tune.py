@@ -34,7 +34,7 @@ from ortconv.tuning.candidate import Candidate
 from ortconv.tuning.contest import Contest
 from ortconv.tuning.making import ConversionTask, Proof, UncheckedFile, draft, prove, target_of
 from ortconv.tuning.measuring import Entrant
-from ortconv.tuning.ranking import GOALS, Goal, goal_named, ranked
+from ortconv.tuning.ranking import Goal, goal_named, ranked
 from ortconv.tuning.result import Machine, Recommendation, Row, Tuning
 from ortconv.tuning.workshop import Job, Memo, Notify, Workshop, as_it_is, key_of
 from ortconv.wording import counted, installed
@@ -83,8 +83,7 @@ def tune(
     values = chosen({"aware": (NONE, target), **(only or {})}, usable_cores())
     if not can_be_direct(shared.custom_op_library):
         values["direct"] = ("no",)
-    plan = TuningPlan(goal_named(goal), goal, target, values, exhaustive, more_flags or {})
-    forms(values)
+    plan = TuningPlan(goal_named(goal), target, values, forms(values), exhaustive, more_flags or {})
     with as_file(source) as (path, label), ExitStack() as resources:
         if is_ort(path):
             raise UsageError("tune reads .onnx models", file=path, hint="tune the .onnx model that it was made from")
@@ -104,9 +103,9 @@ class TuningPlan(NamedTuple):
     """The candidates to try, and the goal."""
 
     goal: Goal
-    goal_name: str
     target: str
     values: Mapping[str, tuple[str, ...]]
+    forms: Sequence[Form]
     exhaustive: bool
     more_flags: Mapping[str, Sequence[str]]
 
@@ -181,7 +180,7 @@ class Tuner:
 
     def _convert(self) -> None:
         """A candidate for each different file; rows for the refused ones."""
-        by_key = {self._key("draft", form): form for form in forms(self.plan.values)}
+        by_key = {self._key("draft", form): form for form in self.plan.forms}
         jobs = [Job(k, draft, (self._task(form),)) for k, form in by_key.items()]
         done = self.workshop.each("converting", jobs, partial(read_as, UncheckedFile), share=SHARE)
         found = {by_key[job.key]: outcome for job, outcome in done}
@@ -282,7 +281,7 @@ class Tuner:
         is_late = self.workshop.is_late() or any(row.error == LATE for row in rows)
         return Tuning(
             model=self.label,
-            goal=self.plan.goal_name,
+            goal=self.plan.goal.name,
             target=self.plan.target,
             base=None if self._contest is None else self._contest.described(),
             machine=_machine(),
@@ -311,8 +310,12 @@ class Tuner:
         return UnsupportedError(f"no candidate could be measured: {reason}")
 
     def _choice(self, best: Candidate) -> Recommendation:
-        row, goal, provider = best.row, self.plan.goal_name, "cpu"
-        if goal == "accelerator" and row.estimated is not None and row.estimated.seconds < row.estimated.cpu_seconds:
+        row, goal, provider = best.row, self.plan.goal, "cpu"
+        if (
+            goal.name == "accelerator"
+            and row.estimated is not None
+            and row.estimated.seconds < row.estimated.cpu_seconds
+        ):
             provider = self.plan.target
         return Recommendation(
             row.label,
@@ -322,7 +325,7 @@ class Tuner:
             best.holds_fusions,
             provider,
             provider_options(self.shared) if provider == "coreml" else {},
-            f"best by {GOALS[goal].what}",
+            f"best by {goal.what}",
         )
 
 

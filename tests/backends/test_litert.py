@@ -15,6 +15,7 @@ from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions
 from ortconv.cli import main
 from ortconv.errors import GateError, UnsupportedError, UsageError
 from ortconv.runtime.session import Session
+from tests import text_models
 
 RNG = np.random.default_rng(0)
 
@@ -124,6 +125,11 @@ def test_without_litert_nothing_is_checked(tmp_path: Path, monkeypatch: pytest.M
     found = ortconv.export_tflite(network(), tmp_path, allow_unchecked=True)
     assert found.validation is not None
     assert found.validation.skipped is not None
+
+
+def test_a_model_without_nodes_is_not_exported(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="no node can go to LiteRT: the model has none"):
+        ortconv.export_tflite(text_models.parse("g (float[2] x) => (x) {}"), tmp_path, validate=False)
 
 
 @pytest.mark.usefixtures("litert")

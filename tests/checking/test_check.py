@@ -237,3 +237,18 @@ def test_baselines_that_are_missing_broken_or_of_another_target_are_refused(base
     base.write_text(json.dumps(document | {"facts": document["facts"] | {"onnxruntime": "newest"}}))
     with pytest.raises(FormatError, match="no baseline of version 1: newest"):
         check(app, base)
+
+
+def test_a_baseline_and_its_copy_have_different_names(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="folder for the model's copy"):
+        check(base.with_name("app.ort"), tmp_path / "b.model", update=True)
+    assert not (tmp_path / "b.model").exists()
+
+
+def test_outputs_that_cannot_be_compared_fail_the_gates_on_them(base: Path) -> None:
+    """The source has numbers where the logarithm of a negative one is NaN."""
+    changed = converted(base.parent, "a = MatMul(x, w)  b = Log(a)  y = Sigmoid(b)")
+    found = check(changed, base, fail_on=["max_abs>0.01", "cosine<0.9"], runs=STATIC)
+    assert [one.metric for one in found.failed] == ["max_abs", "cosine"]
+    assert "NaN or infinity in other places" in found.failed[0].message
+    json.dumps(found.to_dict(), allow_nan=False)

@@ -157,6 +157,11 @@ def test_gates_on_what_is_equal(model: Path, capsys: pytest.CaptureFixture[str])
     assert main(["compare", str(model), str(model), "-q", "--fail-on", "speed>1"]) == 2
 
 
+def test_a_gate_on_layers_needs_layers(model: Path, changed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(model), str(changed), "-q", "--fail-on", "layers>2"]) == 2
+    assert "'layers>2' cannot be checked: layers is not known" in capsys.readouterr().err
+
+
 def test_gates_do_not_excuse_what_cannot_be_compared(model: Path, tmp_path: Path) -> None:
     kept = TEXT.replace("keepdims=0", "keepdims=1").replace("int64[n] best", "int64[n,1] best")
     other = write(tmp_path / "c.onnx", kept)

@@ -410,6 +410,8 @@ def test_check(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], pr
     assert "'y' differs: float64[1, 10] expected, float32[1, 10] found; so do 1 more of 2 outputs" in message
     np.savez(out, q=wrong["y"])
     assert "--check expects 'q', which is not a result of this run" in refused(capsys, *arguments, "--check", out)
+    np.savez(out)
+    assert "it holds no outputs to check" in refused(capsys, *arguments, "--check", out)
 
 
 def test_classes(net: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import onnx
+import onnx.helper
 import onnx.parser
 import pytest
 
@@ -490,3 +492,45 @@ def test_no_colors_where_they_are_not_wanted(name: str, value: str, monkeypatch:
     assert color() is None
     monkeypatch.setenv(name, value)
     assert color() is False
+
+
+def test_names_are_escaped_in_every_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of files, of operators and of domains; in summaries, traces, warnings and lists."""
+    node = onnx.helper.make_node("Ev\ril", ["x"], ["y"], domain="do\rmain")
+    ports = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "xy")
+    graph = onnx.helper.make_graph([node], "g", *([port] for port in ports))
+    imports = [onnx.helper.make_opsetid("do\rmain", 1), onnx.helper.make_opsetid("", 17)]
+    Path("d\r").mkdir()
+    name = "d\r/a\rb.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=imports, ir_version=8), name)
+    shutil.copy(MNIST, "d\r/k\r.onnx")
+    Path("c.config").write_text("ai.onnx;13;Relu\n")
+    for code, line in (
+        (0, ["convert", name, "-o", "m.ort", "-q", "--allow-unchecked"]),
+        (0, ["convert", "d\r/k\r.onnx", "-o", "k.ort", "-v"]),
+        (0, ["verify", "m.ort"]),
+        (5, ["ops", "lint", "c.config", "--model", "m.ort"]),
+        (0, ["init", "d\r"]),
+    ):
+        assert main(line) == code
+        shown = "".join(capsys.readouterr())
+        assert shown
+        assert "\r" not in shown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "inspect k.onnx --json --markdown",
+        "convert k.onnx -o k.ort -q -v",
+        "run k.onnx --quiet --plan",
+        "passes list --as-text --json",
+        "tune k.onnx --list --json",
+    ],
+)
+def test_only_one_view_is_printed(line: str, k: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    shown = capsys.readouterr()
+    assert "exclude each other" in shown.err
+    assert shown.out == "" or "exclude each other" in json.loads(shown.out)["error"]
+    assert not Path("k.ort").exists()

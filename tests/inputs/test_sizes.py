@@ -510,3 +510,37 @@ def test_a_rank_beyond_all_limits() -> None:
 def test_a_target_longer_than_a_rank_is_no_target() -> None:
     given = graph("y = ConstantOfShape(t)", "int64[4611686018427387904] t")
     assert not free_problem(given, {}, {}).targets
+
+
+INVALID = {
+    "short pads": graph("y = com.microsoft.FusedConv<pads = [1]>(x, w)", w=(4, 3, 3, 3)),
+    "one hidden size": graph(
+        "y = com.microsoft.Attention<num_heads = 2, qkv_hidden_sizes = [4]>(x, w, b)",
+        "float[N,L,K] x, float[K,12] w, float[12] b",
+    ),
+    "heads that add up to 0": graph(
+        "y, k, v = com.microsoft.GroupQueryAttention<num_heads = 2, kv_num_heads = -1>(x, , , p, q, l, t)",
+        "float[N,L,8] x, float[N,1,P,4] p, float[N,1,P,4] q, int32[N] l, int32 t",
+    ),
+    "a condition of two elements": graph(
+        "y = Loop(n, c, x) <body = b (int64 i, bool d, float[2] s) => (bool e, float[2] t)"
+        " { e = Identity(d) t = Neg(s) }>",
+        "float[2] x",
+        n=np.array(1 << 40),
+        c=np.array([True, True]),
+    ),
+}
+"""Nodes that break a rule which is not checked before a run."""
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_invalid_nodes_end_in_the_error_of_a_run(name: str) -> None:
+    with pytest.raises(BackendError, match="failed on input shapes"):
+        next(all_trials(INVALID[name]))
+
+
+def test_a_block_of_0_in_an_ort_file_ends_in_the_error_of_a_run() -> None:
+    given = graph("y = DepthToSpace<blocksize = 2>(x)")
+    next(iter(given)).attrs["blocksize"] = 0
+    with pytest.raises(BackendError, match="failed on input shapes"):
+        next(all_trials(given))

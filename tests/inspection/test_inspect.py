@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from onnx import numpy_helper
 
 import ortconv
 from ortconv.cli import main, render
@@ -191,6 +192,20 @@ def test_ranges_and_what_is_left_in_float(samples: Path) -> None:
     assert "50% of the multiply-adds are left in float, 1 nodes, most of them MatMul" in kinds(half)["left-in-float"]
 
 
+def test_a_scale_that_is_not_finite_has_no_range() -> None:
+    graph = "(float[2] x) => (uint8[2] y) <float t = {0}> { y = QuantizeLinear (x, t) }"
+    model = parsed(graph)
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.float32("nan"), "t"))
+    found = ortconv.inspect(model).quantization
+    assert (found.narrowest, found.widest) == (None, None)
+
+
+def test_two_zero_points_beside_one_scale_have_no_range() -> None:
+    """onnxruntime and numpy compute it."""
+    graph = "(float[2,2] x) => (uint8[2,2] y) <float s = {1}, uint8[2] z = {0, 0}> { y = QuantizeLinear (x, s, z) }"
+    assert inspect(graph).quantization.narrowest is None
+
+
 def test_lint_judges_each_group() -> None:
     found = inspect(CONV, lint="quantization")
     assert found.lint is not None
@@ -247,6 +262,16 @@ def test_markdown(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "| operator | count | types | MACs | touches | time |\n|---|--:|---|--:|--:|--:|\n| MatMul | 16 |" in shown
     assert r"| in | input\_ids | int64\[batch,sequence\] |" in shown
+
+
+def test_reasons_that_are_left_out_are_counted(
+    samples: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ortconv.report.inspect.MOST_REASONS", 1)
+    assert main(["inspect", str(samples / "qdq_cnn.onnx"), "--lint", "quantization", "--markdown"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search("^### Lint of the quantization, the first 1 of [0-9]+ reasons\n", shown, re.MULTILINE)
+    assert "- " not in shown.splitlines()
 
 
 def test_text_names_the_essentials(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:

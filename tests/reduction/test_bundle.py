@@ -16,6 +16,7 @@ import pytest
 import ortconv
 from ortconv.cli import main
 from ortconv.errors import UsageError
+from ortconv.files import write_bytes
 from ortconv.ir.tensor import Tensor
 from ortconv.reduction.bundle import scrubbed
 from ortconv.reduction.strip import made_up
@@ -176,3 +177,15 @@ def test_the_command_prints_what_it_packed(tmp_path: Path, capsys: pytest.Captur
     assert packed["Input3"].sum() == 784
     assert main(line) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_a_folder_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(target: Path, data: bytes) -> None:
+        if target.name == "report.md":
+            raise UsageError("cannot write: No space left on device", file=target)
+        write_bytes(target, data)
+
+    monkeypatch.setattr("ortconv.reduction.bundle.write_bytes", write)
+    with pytest.raises(UsageError, match="No space left"):
+        ortconv.bundle(SAMPLES / "mnist.onnx", tmp_path / "report")
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,3 +80,12 @@ def test_systems_without_the_provider(language: str, provider: str) -> None:
 @pytest.mark.parametrize("provider", ["cpu", "nnapi", "coreml"])
 def test_python_is_python(provider: str) -> None:
     ast.parse(snippet("python", choice(provider, fusions=True, direct=True)))
+
+
+@pytest.mark.parametrize("language", SNIPPETS)
+def test_the_name_of_the_file_is_a_literal(language: str) -> None:
+    text = snippet(language, replace(choice(), file='a"$b\\.ort'))
+    dollar = r"\$" if language == "kotlin" else "$"
+    assert rf'"a\"{dollar}b\\.ort"' in text
+    if language == "python":
+        ast.parse(text)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.operands import constant_of, scalar
+from ortconv.ir.operands import constant_of
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.symbols import broadcast_shapes
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.conditions import equal_shapes
+from ortconv.optimizer.conditions import are_numbers, equal_shapes
 from ortconv.optimizer.engine import Context, New, Replacement, rule
 from ortconv.optimizer.insertion import insert
 from ortconv.optimizer.pattern import C, Match, P
@@ -88,14 +88,13 @@ def propagate_expands(graph: Graph, context: Context) -> int:
 
 
 def _propagate(expand: Node, context: Context) -> bool:
-    x, shape = expand.present_inputs
     nodes = _elementwise_after(expand)
-    results = [v for v in (expand.out, *(n.out for n in nodes)) if v.is_output or not nodes.keys() >= set(v.consumers)]
-    result = results[0]
-    last = result.producer
-    if len(results) > 1 or last is None or last is expand or not context.may_touch(expand, *nodes):
+    result = _only_result(expand.out, nodes)
+    if result is None or not context.may_touch(expand, *nodes):
         return False
-    graph, label, before = expand.parent, expand.label, {expand.out: x}
+    graph, label, last = expand.parent, expand.label, next(n for n in nodes if n.out is result)
+    x, shape = expand.present_inputs
+    before = {expand.out: x}
     for node in nodes:
         inputs = [v and before.get(v, v) for v in node.inputs]
         type = None if node.out.dtype is None else TensorType(node.out.dtype, x.shape)
@@ -121,6 +120,12 @@ def _is_movable(node: Node, expand: Node, nodes: Collection[Node]) -> bool:
     """True for an elementwise node of the same graph whose operands are the Expand, results of these nodes and constant numbers."""
     if node.graph is not expand.graph or node.domain or node.op not in MOVABLE or len(node.outputs) != 1:
         return False
-    rank = expand.present_inputs[0].rank
     others = [v for v in node.present_inputs if v.producer is not expand and v.producer not in nodes]
-    return rank is not None and all(scalar(v) is not None and (v.rank or 0) <= rank for v in others)
+    return are_numbers(others, expand.present_inputs[0].rank)
+
+
+def _only_result(expanded: Value, nodes: dict[Node, None]) -> Value | None:
+    """The only value among an expanded one and the results of nodes that is read by others; None if that is the expanded one."""
+    values = [expanded, *(node.out for node in nodes)]
+    read = [v for v in values if v.is_output or not nodes.keys() >= set(v.consumers)]
+    return read[0] if len(read) == 1 and read[0] is not expanded else None

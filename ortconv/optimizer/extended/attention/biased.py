@@ -11,6 +11,7 @@ from ortconv.ir.operands import only_reader, producer_of, scalar
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.mask_index import is_true
+from ortconv.optimizer.conditions import are_numbers
 from ortconv.optimizer.shapes import Element, dim_of
 
 LARGEST_BLEND = -1e30
@@ -27,12 +28,12 @@ class Biased(NamedTuple):
     """If `mask` is a condition: the value of scores where it is false, or true if `inverted`."""
     inverted: bool = False
     layers: tuple[Biased, Biased] | None = None
-    """If one mask is added and another one replaces scores: both, the one applied last first."""
+    """If there are two masks, of which at most one replaces scores: both, the one applied last first."""
 
     @property
     def replaces(self) -> bool:
         """True if scores are not only added to."""
-        return self.layers is not None or self.replaced is not None
+        return self.replaced is not None or any(layer.replaced is not None for layer in self.layers or ())
 
 
 def split_mask(total: Value) -> Biased | None:
@@ -41,7 +42,7 @@ def split_mask(total: Value) -> Biased | None:
     if outer is None or outer.mask is None:
         return outer
     inner = _layer(outer.scores)
-    if inner is None or inner.mask is None or (inner.replaced is None) == (outer.replaced is None):
+    if inner is None or inner.mask is None or None not in (inner.replaced, outer.replaced):
         return outer
     return Biased(inner.scores, outer.mask, (*outer.nodes, *inner.nodes), layers=(outer, inner))
 
@@ -76,11 +77,15 @@ def _replaced(where: Node) -> Biased | None:
     return Biased(scores, condition, (where,), float(number), inverted)
 
 
-def _may_be_scores(value: Value) -> bool:
+def _may_be_scores(value: Value, *, masked: bool = False) -> bool:
+    """True for a product that is scaled or, unless `masked`, to which another mask is added."""
     found: Value | None = value
     while (node := producer_of(found, "Mul", "Div", "Reshape", "Where")) is not None:
         operands = node.inputs[1:] if node.op == "Where" else node.inputs
         found = next((v for v in operands if v is not None and v.constant is None), None)
+    add = None if masked else producer_of(found, "Add")
+    if add is not None:
+        return any(_may_be_scores(v, masked=True) for v in add.present_inputs)
     return producer_of(found, "MatMul") is not None
 
 
@@ -155,10 +160,10 @@ def _before_broadcast(condition: Value) -> tuple[Value | None, tuple[Node, ...]]
 
 def _operand(node: Node) -> Value | None:
     """The tensor from which an elementwise node computes its result, alone or with numbers; None for any other node."""
-    others = [v for v in node.present_inputs if scalar(v) is None]
-    numbers = [v for v in node.present_inputs if scalar(v) is not None]
-    found = node.domain == "" and traits(node).has(Trait.ELEMENTWISE, Trait.BROADCASTS) and len(others) == 1
-    return others[0] if found and all((v.rank or 0) <= KEYS_RANK for v in numbers) else None
+    tensors = [v for v in node.present_inputs if scalar(v) is None]
+    if node.domain or not traits(node).has(Trait.ELEMENTWISE, Trait.BROADCASTS) or len(tensors) != 1:
+        return None
+    return tensors[0] if are_numbers((v for v in node.present_inputs if v is not tensors[0]), KEYS_RANK) else None
 
 
 def leaves_a_key(mask: Value | None) -> bool:

@@ -101,7 +101,9 @@ class _Fuser:
         past = self._past(f)
         if past is None and f.key.copies > 1:
             return False
-        f = with_whole_bias(f if past is None else by_groups(f, self.masks), past, self.masks, self.context)
+        f = f if past is None else by_groups(f, self.masks)
+        if past is not None or f.projections is not None:
+            f = with_whole_bias(f, past, self.masks, self.context)
         fused = self._fused(f, past)
         if fused is None:
             return False
@@ -224,7 +226,8 @@ def _sides(biased: Biased, after: After) -> Sides | None:
 
 def _keeps_nan(biased: Biased, projections: tuple[Projection, ...] | None) -> bool:
     """True if NaN reaches the result even without the guard after the Softmax; see `_guard`."""
-    return projections is not None and not biased.replaces and leaves_a_key(biased.mask)
+    only_one = biased.layers is None and not biased.replaces
+    return projections is not None and only_one and leaves_a_key(biased.mask)
 
 
 def _may_guard_rows(biased: Biased, query: Heads, key: Heads, value: Heads) -> bool:
@@ -235,7 +238,7 @@ def _may_guard_rows(biased: Biased, query: Heads, key: Heads, value: Heads) -> b
     provides.
     """
     past, where = past_of(key, value), producer_of(biased.mask, "Where")
-    if where is None or biased.replaces:
+    if where is None or biased.replaces or biased.layers is not None:
         return False
     if any((n := scalar(v)) is None or not n <= 0 for v in where.inputs[1:]):
         return False

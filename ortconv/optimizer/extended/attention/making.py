@@ -66,7 +66,7 @@ def with_whole_bias(f: Found, past: Past | None, masks: Masks, context: Context)
     become part of Attention. All layers share the bias, so the past, which may have more batches, must be an input.
     """
     op = "Attention" if past is None else "MultiHeadAttention"
-    if f.bias is None or may_make(f, op, context) or (past is None and f.projections is None):
+    if f.bias is None or may_make(f, op, context):
         return f
     if not may_make(f, op, context, New("Expand", [f.bias], types=[whole_type(f.bias, f.query)])):
         return f
