@@ -104,9 +104,13 @@ def _infer(model: Bare, warn: Callable[[str], None]) -> ModelProto:
         wrong = _misnamed_outputs(message, inferred.graph, merged[0])
     if not wrong and any(merged):
         try:
-            return _infer_with(_stating(message, merged, inferred.graph))
+            checked = _infer_with(_stating(message, merged, inferred.graph))
         except ContradictionError as error:
             wrong = [str(error.message)]
+        else:
+            wrong = _numbers_for_symbols(message, merged, inferred.graph, read)
+            if not wrong:
+                return checked
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         warn(f"declared shapes contradict the graph and are not used: {wrong[0]}{more}")
@@ -121,13 +125,36 @@ def _compare(
 ) -> tuple[TypesByGraph, list[str]]:
     """As `_merge`, with all contradictions."""
     graph = typed[0]
-    symbols = {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
+    symbols = _input_symbols(graph)
     wrong = list(_drop_wrong_ranks(typed, declared, read))
     merged, contradicted = _merge(graph, declared, found, symbols)
     wrong += contradicted
     if any(declared[1:]):
         wrong += _fed_otherwise(graph, iter(declared[1:]), {}, symbols)
     return merged, wrong
+
+
+def _input_symbols(graph: GraphProto) -> set[str]:
+    return {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
+
+
+def _numbers_for_symbols(message: bytes, declared: TypesByGraph, inferred: GraphProto, read: TypeReader) -> list[str]:
+    """Numbers declared for dimensions that are symbols of the model's inputs, as follows from the other declared dimensions.
+
+    onnx takes the number wherever it infers the symbol.
+    """
+    symbols = _input_symbols(inferred)
+    others = [{name: _without_numbers(type) for name, type in own.items()} for own in declared] if symbols else declared
+    if others == declared:
+        return []
+    again = infer_model(_stating(message, others, inferred).SerializeToString())
+    return _merge(again.graph, declared, _found(list(_graphs(again.graph)), declared, read), symbols)[1]
+
+
+def _without_numbers(type: ValueType) -> ValueType:
+    if not isinstance(type, TensorType) or type.shape is None:
+        return type
+    return TensorType(type.dtype, tuple(None if isinstance(dim, int) else dim for dim in type.shape))
 
 
 def _stating(message: bytes, types: TypesByGraph, inferred: GraphProto) -> ModelProto:
