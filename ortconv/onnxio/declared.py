@@ -108,7 +108,8 @@ def _infer(model: Bare, warn: Callable[[str], None]) -> ModelProto:
         except ContradictionError as error:
             wrong = [str(error.message)]
         else:
-            wrong = _numbers_for_symbols(message, merged, inferred.graph, read)
+            is_lost = _loses_symbol(checked.graph, merged, read)
+            wrong = _numbers_for_symbols(message, merged, inferred.graph, read) if is_lost else []
             if not wrong:
                 return checked
     if wrong:
@@ -138,23 +139,45 @@ def _input_symbols(graph: GraphProto) -> set[str]:
     return {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
 
 
+def _loses_symbol(graph: GraphProto, declared: TypesByGraph, read: TypeReader) -> bool:
+    """True if a declared shape lacks a symbol of the model's inputs that a node's operand of no higher rank has, and has more
+    numbers than the operand.
+    """
+    symbols = _input_symbols(graph)
+    for sub, own in zip(_graphs(graph), declared, strict=True) if symbols else ():
+        types = {info.name: info.type for info in (*sub.input, *sub.value_info, *sub.output)}
+        for node in sub.node:
+            for shape in filter(None, (_shape(own.get(name)) for name in node.output)):
+                operands = (_shape(read(types[name])) or () for name in node.input if name in types)
+                if any(_has_lost(x, shape, symbols) for x in operands):
+                    return True
+    return False
+
+
+def _has_lost(x: Shape, shape: Shape, symbols: set[str]) -> bool:
+    more = sum(map(_is_number, shape)) - sum(map(_is_number, x))
+    return len(x) <= len(shape) and more > len(shape) - len(x) and not symbols.intersection(x) <= set(shape)
+
+
+def _is_number(dim: Dim) -> bool:
+    return isinstance(dim, int)
+
+
 def _numbers_for_symbols(message: bytes, declared: TypesByGraph, inferred: GraphProto, read: TypeReader) -> list[str]:
     """Numbers declared for dimensions that are symbols of the model's inputs, as follows from the other declared dimensions.
 
     onnx takes the number wherever it infers the symbol.
     """
-    symbols = _input_symbols(inferred)
-    others = [{name: _without_numbers(type) for name, type in own.items()} for own in declared] if symbols else declared
-    if others == declared:
-        return []
+    others = [{name: _without_numbers(type) for name, type in own.items()} for own in declared]
     again = infer_model(_stating(message, others, inferred).SerializeToString())
-    return _merge(again.graph, declared, _found(list(_graphs(again.graph)), declared, read), symbols)[1]
+    found = _found(list(_graphs(again.graph)), declared, read)
+    return _merge(again.graph, declared, found, _input_symbols(inferred))[1]
 
 
 def _without_numbers(type: ValueType) -> ValueType:
     if not isinstance(type, TensorType) or type.shape is None:
         return type
-    return TensorType(type.dtype, tuple(None if isinstance(dim, int) else dim for dim in type.shape))
+    return TensorType(type.dtype, tuple(None if _is_number(dim) else dim for dim in type.shape))
 
 
 def _stating(message: bytes, types: TypesByGraph, inferred: GraphProto) -> ModelProto:
