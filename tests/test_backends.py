@@ -223,3 +223,13 @@ def test_no_package_takes_the_name_of_another_backend(discovered: Callable[..., 
 )
 def test_places_in_sources_are_left_out_of_messages(message: str, shown: str) -> None:
     assert without_places(message) == shown
+
+
+def test_a_locale_that_the_system_lacks_is_no_fault_of_the_model() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]> g (string[2] x) => (string[2] y) {
+        y = StringNormalizer<case_change_action = "LOWER", locale = "xx_XX.none">(x) }"""
+    )
+    with pytest.raises(BackendError) as caught:
+        Session(from_proto(model), "onnxruntime")
+    assert "this system lacks the locale" in str(caught.value.hint)

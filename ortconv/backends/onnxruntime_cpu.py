@@ -390,6 +390,10 @@ def without_places(message: str) -> str:
 _REMEDIES = (
     ("is not a registered function/op", "--custom-op-library FILE gives onnxruntime the library with this operator"),
     ("Could not find an implementation", "onnxruntime's CPU has no kernel for the node's types: export it with others"),
+    (
+        "Failed to construct locale",
+        "this system lacks the locale of a StringNormalizer, by default en_US.UTF-8: install it",
+    ),
 )
 """(part of a message of onnxruntime, advice)."""
 

@@ -13,7 +13,7 @@ RANKS: dict[str, dict[str, tuple[int | None, ...]]] = {
     "": {
         **dict.fromkeys(("DepthToSpace", "GlobalAveragePool", "GlobalMaxPool", "LRN", "SpaceToDepth"), (4,)),
         **dict.fromkeys(("GRU", "LSTM", "RNN"), (3, 3, 3, 2, 1, 3, 3, 2)),
-        **dict.fromkeys(("Gemm", "MatMul"), (2, 2)),
+        **dict.fromkeys(("Gemm", "MatMul", "MatMulInteger"), (2, 2)),
         "EyeLike": (2,),
         "NonMaxSuppression": (3, 3),
         "RoiAlign": (4, 2, 1),
@@ -28,7 +28,11 @@ KEEP_RANK = ("Pad", "Slice", "Tile")
 WITH_AXIS = ("ArgMax", "ArgMin", "Concat", "Gather", "GatherElements", "LogSoftmax", "Softmax", "Split", "TopK")
 """Operators whose attribute `axis` is an axis of input 0."""
 
-LIKE_WEIGHTS = ("Conv", "ConvTranspose", "MatMul")
+WEIGHTS = {
+    **dict.fromkeys(("Conv", "ConvInteger", "ConvTranspose", "FusedConv", "MatMul", "MatMulInteger"), 1),
+    **dict.fromkeys(("QLinearConv", "QLinearMatMul"), 3),
+}
+"""The slot of the weights, which have the rank of input 0."""
 
 
 def rank_of(value: Value) -> int | None:
@@ -71,6 +75,8 @@ def _least_rank_at(node: Node, slot: int) -> int:
         axes = [axis for reader, at in node.out.uses if at == 0 for axis in _elements_read(reader)]
     elif node.op == "Squeeze" or node.op.startswith("Reduce"):
         axes = list(axes_of(node) or ())
+    elif node.op == "Slice":
+        axes = list(node.attr("axes", ()) or ints(node.input(3)) or ())
     elif node.op == "CumSum":
         axes = list(ints(node.input(1)) or ())
     else:
@@ -97,6 +103,8 @@ def _rank_at(node: Node, slot: int) -> int | None:
         return len(node.attr("kernel_shape", ())) + 2
     if node.is_op("Scan"):
         return _scanned(node, slot)
+    if node.is_op("Einsum"):
+        return _by_equation(node, slot)
     usual = RANKS.get(node.domain, {}).get(node.op, ())[slot : slot + 1]
     return next((rank for rank in (*_ranks_of_peers(node, slot), *usual) if rank is not None), None)
 
@@ -107,12 +115,19 @@ def _rank_by_list(node: Node) -> int | None:
     return None if not isinstance(count, int) else count // 2 if node.op == "Pad" else count
 
 
+def _by_equation(node: Node, slot: int) -> int | None:
+    """The number of letters of an Einsum's operand, unless it has other axes."""
+    terms = node.attr("equation", "").split("->")[0].split(",")
+    return None if slot >= len(terms) or "." in terms[slot] else len(terms[slot].replace(" ", ""))
+
+
 def _ranks_of_peers(node: Node, slot: int) -> Iterator[int | None]:
     """The ranks of inputs that have the rank of this one."""
     if traits(node).has(Trait.JOINS):
         yield from (v.rank for i, v in enumerate(node.inputs) if i != slot and v is not None)
-    if node.op in LIKE_WEIGHTS and slot < 2:
-        other = node.input(1 - slot)
+    weights = WEIGHTS.get(node.op)
+    if weights is not None and slot in (0, weights):
+        other = node.input(weights - slot)
         yield None if other is None else other.rank
         if "kernel_shape" in node.attrs:
             yield len(node.attr("kernel_shape", ())) + 2

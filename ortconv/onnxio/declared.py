@@ -104,9 +104,14 @@ def _infer(model: Bare, warn: Callable[[str], None]) -> ModelProto:
         wrong = _misnamed_outputs(message, inferred.graph, merged[0])
     if not wrong and any(merged):
         try:
-            return _infer_with(_stating(message, merged, inferred.graph))
+            checked = _infer_with(_stating(message, merged, inferred.graph))
         except ContradictionError as error:
             wrong = [str(error.message)]
+        else:
+            is_lost = _loses_symbol(checked.graph, merged, read)
+            wrong = _numbers_for_symbols(message, merged, inferred.graph, read) if is_lost else []
+            if not wrong:
+                return checked
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         warn(f"declared shapes contradict the graph and are not used: {wrong[0]}{more}")
@@ -121,13 +126,58 @@ def _compare(
 ) -> tuple[TypesByGraph, list[str]]:
     """As `_merge`, with all contradictions."""
     graph = typed[0]
-    symbols = {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
+    symbols = _input_symbols(graph)
     wrong = list(_drop_wrong_ranks(typed, declared, read))
     merged, contradicted = _merge(graph, declared, found, symbols)
     wrong += contradicted
     if any(declared[1:]):
         wrong += _fed_otherwise(graph, iter(declared[1:]), {}, symbols)
     return merged, wrong
+
+
+def _input_symbols(graph: GraphProto) -> set[str]:
+    return {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
+
+
+def _loses_symbol(graph: GraphProto, declared: TypesByGraph, read: TypeReader) -> bool:
+    """True if a declared shape lacks a symbol of the model's inputs that a node's operand of no higher rank has, and has more
+    numbers than the operand.
+    """
+    symbols = _input_symbols(graph)
+    for sub, own in zip(_graphs(graph), declared, strict=True) if symbols else ():
+        types = {info.name: info.type for info in (*sub.input, *sub.value_info, *sub.output)}
+        for node in sub.node:
+            for shape in filter(None, (_shape(own.get(name)) for name in node.output)):
+                operands = (_shape(read(types[name])) or () for name in node.input if name in types)
+                if any(_has_lost(x, shape, symbols) for x in operands):
+                    return True
+    return False
+
+
+def _has_lost(x: Shape, shape: Shape, symbols: set[str]) -> bool:
+    more = sum(map(_is_number, shape)) - sum(map(_is_number, x))
+    return len(x) <= len(shape) and more > len(shape) - len(x) and not symbols.intersection(x) <= set(shape)
+
+
+def _is_number(dim: Dim) -> bool:
+    return isinstance(dim, int)
+
+
+def _numbers_for_symbols(message: bytes, declared: TypesByGraph, inferred: GraphProto, read: TypeReader) -> list[str]:
+    """Numbers declared for dimensions that are symbols of the model's inputs, as follows from the other declared dimensions.
+
+    onnx takes the number wherever it infers the symbol.
+    """
+    others = [{name: _without_numbers(type) for name, type in own.items()} for own in declared]
+    again = infer_model(_stating(message, others, inferred).SerializeToString())
+    found = _found(list(_graphs(again.graph)), declared, read)
+    return _merge(again.graph, declared, found, _input_symbols(inferred))[1]
+
+
+def _without_numbers(type: ValueType) -> ValueType:
+    if not isinstance(type, TensorType) or type.shape is None:
+        return type
+    return TensorType(type.dtype, tuple(None if _is_number(dim) else dim for dim in type.shape))
 
 
 def _stating(message: bytes, types: TypesByGraph, inferred: GraphProto) -> ModelProto:

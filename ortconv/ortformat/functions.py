@@ -234,10 +234,11 @@ def _function(call: NodeProto, node: Node) -> FunctionProto:
 
 
 def _refusal(node: Node, reason: str) -> UnsupportedError:
+    types = ", ".join(dict.fromkeys(filter(None, (type_text(v.type) for v in node.present_inputs))))
     return UnsupportedError(
-        f"onnxruntime has no kernel for this operator, and it cannot be expanded: {reason}",
+        f"onnxruntime has no kernel for this operator{f' of {types}' if types else ''}, and it cannot be expanded: {reason}",
         node=node.label,
-        hint="convert the model to another operator set version, or replace the node",
+        hint="convert the model to another operator set version, export it with other types, or replace the node",
     )
 
 

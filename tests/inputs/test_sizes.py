@@ -476,6 +476,17 @@ UNRANKED = {
         graph("a = Unsqueeze(x, i) y = Conv(a, w)", "float[] x", w=(2, 1, 5), i=ints(1)),
         (2,),
     ),
+    "data of quantized weights": (
+        graph(
+            "q, s, z = DynamicQuantizeLinear(x) y = ConvInteger(q, w, z, o)",
+            "float[] x",
+            w=np.zeros((2, 3, 5, 1), np.uint8),
+            o=np.array(0, np.uint8),
+        ),
+        (4,),
+    ),
+    "terms of an equation": (graph('y = Einsum<equation = "b i j, bjk -> bik">(x, w)', "float[] x, float[] w"), (3, 3)),
+    "a part along an axis": (graph("y = Slice(x, i, j, k)", "float[] x", i=ints(0), j=ints(1), k=ints(2)), (3,)),
     "a product within a Scan": (
         graph(
             "z, y = Scan<num_scan_inputs = 1, body = b (float[] s, float[] u) => (float[] t, float[] v)"

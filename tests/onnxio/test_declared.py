@@ -46,6 +46,18 @@ def test_contradictions_are_dropped_with_a_warning(name: str) -> None:
     assert warning.startswith("declared shapes contradict the graph and are not used: '")
 
 
+def test_a_number_for_a_free_dimension_that_only_another_declaration_names() -> None:
+    """onnx takes the number where it infers a symbol."""
+    body = "a = c.Own(x) b = Relu(a) y = Neg(b)"
+    model = loaded(f"g (float[N, 3] x) => (float[N, 5] y) <float[N, 5] a, float[7, 5] b> {{ {body} }}")
+    assert "7" not in "".join(shapes(model.graph).values())
+    (warning,) = model.warnings
+    assert warning.endswith("not used: 'b' is declared as float[7,5], but is float[N,unk__0]")
+    model = loaded(f"g (float[N, 3] x) => (float[N, 5] y) <float[N, 5] a> {{ {body} }}")
+    assert set(shapes(model.graph).values()) == {"float[N,5]"}
+    assert not model.warnings
+
+
 RANKS = {
     "Unsqueeze": ("float[4, 3] x, int64[2] k", "float[1, 4, 3] y", 4),
     "Squeeze": ("float[1, 4, 1, 3] x, int64[1] k", "float[4, 3] y", 3),

@@ -154,17 +154,35 @@ def timm(e: Export, *, unbind: str = "gather") -> onnx.ModelProto:
     x = e.input("x", [e.batch, e.rows, e.hidden])
     for _ in range(e.layers):
         packed = e.linear(e.norm(x), e.hidden, 3 * e.hidden)
-        packed = e("Transpose", e.reshape(packed, e.batch, e.rows, 3, e.heads, e.size), perm=[2, 0, 3, 1, 4])
-        if unbind == "gather":
-            q, k, v = (e("Gather", packed, e.const(i), axis=0) for i in range(3))
-        else:
-            parts = e.several("Split", packed, e.const([1, 1, 1]), outputs=3, axis=0)
-            q, k, v = (e("Squeeze", p, e.const([0])) for p in parts)
+        q, k, v = _unbound(e, packed, unbind)
         x = e("Add", x, e.linear(e.merge_heads(e.attend(q, k, v, scale="before")), e.hidden, e.hidden))
         y = e.linear(e.norm(x), e.hidden, 4 * e.hidden)
         y = e("Mul", e("Mul", y, e("Add", e("Erf", e("Div", y, e.f32(np.sqrt(2)))), e.f32(1.0))), e.f32(0.5))
         x = e("Add", x, e.linear(y, 4 * e.hidden, e.hidden))
     return e.model(e.norm(x))
+
+
+def _unbound(e: Export, packed: str, how: str) -> list[str]:
+    """Query, key and value, selected along an axis of their own: before the rows, between rows and heads, or in each head."""
+    if how == "in heads":
+        x = e.reshape(packed, e.batch, e.rows, e.heads, 3, e.size)
+    else:
+        x = e.reshape(packed, e.batch, e.rows, 3, e.heads, e.size)
+    if how in ("in heads", "between"):
+        axis = 3 if how == "in heads" else 2
+        return [e("Transpose", e("Gather", x, e.const(i), axis=axis), perm=[0, 2, 1, 3]) for i in range(3)]
+    if how == "before transposes":
+        parts = e.several("Split", x, e.const([1, 1, 1]), outputs=3, axis=2)
+        return [e("Squeeze", e("Transpose", p, perm=[2, 0, 3, 1, 4]), e.const([0])) for p in parts]
+    x = e("Transpose", x, perm=[2, 0, 3, 1, 4])
+    if how == "gather":
+        return [e("Gather", x, e.const(i), axis=0) for i in range(3)]
+    if how == "split":
+        return [e("Squeeze", p, e.const([0])) for p in e.several("Split", x, e.const([1, 1, 1]), outputs=3, axis=0)]
+    parts = [e.slice(x, i, i + 1, 0) for i in range(3)]
+    if how == "chunk":
+        return [e("Gather", p, e.const(0), axis=0) for p in parts]
+    return [e("Squeeze", p, e.const([0])) for p in parts]
 
 
 def gpt2(e: Export, *, past: bool = False, add: bool = False, limit: int = 64) -> onnx.ModelProto:

@@ -48,12 +48,18 @@ STATIC = {"batch": 2, "rows": 5}
 
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("opset", [14, 17, 18])
-@pytest.mark.parametrize("unbind", ["gather", "split"])
+@pytest.mark.parametrize("unbind", ["gather", "split", "slice", "chunk", "between", "before transposes"])
 def test_timm(fixed: bool, opset: int, unbind: str) -> None:
     export = Export(**(STATIC if fixed else {}), opset=max(opset, 17))
     found = ops(optimized(exports.timm(export, unbind=unbind), SYMBOLS))
     assert found[ATTENTION] == 2
     assert {"Transpose", "Split", "Gather", "Softmax"}.isdisjoint(found)
+
+
+def test_query_key_and_value_in_each_head() -> None:
+    """With all sizes known, rows are flattened for a Gemm, whose columns keep their order."""
+    assert ops(optimized(exports.timm(Export(), unbind="in heads"), SYMBOLS))[ATTENTION] == 2
+    assert ops(optimized(exports.timm(Export(**STATIC), unbind="in heads"), SYMBOLS))["Split"] == 2
 
 
 @pytest.mark.parametrize("fixed", [False, True])

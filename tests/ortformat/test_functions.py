@@ -189,6 +189,16 @@ def test_body_that_cannot_be_found_names_the_node() -> None:
     assert raised.value.node == "CastLike 'c'"
 
 
+def test_types_without_a_kernel_are_named() -> None:
+    model = from_proto(
+        parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]> g (bfloat16[2] x) => (bfloat16[2] y) { y = Relu (x) }'
+        )
+    )
+    with pytest.raises(UnsupportedError, match=r"no kernel for this operator of tensor\(bfloat16\)"):
+        expand_functions(model)
+
+
 def test_a_function_of_a_sequence_of_unknown_type_is_refused() -> None:
     """onnx's inliner would end the process."""
     text = """<ir_version: 8, opset_import: ["": 17, "own": 1]> g (float[2] x) => (seq(float[2]) y) {

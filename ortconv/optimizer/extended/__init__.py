@@ -40,6 +40,7 @@ PASSES = (
     Pass("SimplifiedLayerNormFusion", "extended.layer_norm:fuse_root_mean_square", "ReduceMean"),
     Pass("UnscaledNormFusion", "extended.layer_norm:UNSCALED", "ReduceMean"),
     Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
+    Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),
     Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),
     Pass("EinsumFusion", "extended.einsum:RULES"),
     *attention.PASSES,

@@ -13,7 +13,6 @@ PASSES = (
     Pass("PartialRotaryFusion", "extended.attention.partial_rotary:RULES", _ROTARY),
     Pass("RotaryRowsFusion", "extended.attention.grouped:ROTARY_ROWS", _ROTARY),
     Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand"),
-    Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),
     Pass("StackedBiasFusion", "extended.attention.stacked_bias:fuse", "Softmax"),
     Pass("AttentionFusion", "extended.attention.fusion:fuse", "Softmax", also=(("", "MatMul"),)),
     Pass("HeadOrderFusion", "extended.attention.grouped:HEAD_ORDER", "Transpose"),

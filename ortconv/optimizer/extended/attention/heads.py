@@ -200,16 +200,17 @@ def _constant_heads(path: Path) -> Heads | None:
     return Heads(path.value, count, size, path.scale, path.nodes, (batch, rows, count * size))
 
 
-def split_of(reshape: Node, *parts: int) -> tuple[int, int, Shape | None] | None:
+def split_of(reshape: Node, *parts: int, axis: int = 2) -> tuple[int, int, Shape | None] | None:
     """The number and size of the heads into which a Reshape splits the last axis, and the shape of rows if its input
-    has another rank. The sizes of axes between the rows and the heads are `parts`; the shape of rows is that of one part.
+    has another rank. `parts` are the sizes of axes that begin at `axis`; the shape of rows is that of one part.
     """
     x, wanted = reshape.inputs[0], target(reshape)
     if x is None or wanted is None or len(wanted) != 4 + len(parts) or wanted.count(-1) > 1:
         return None
-    dims = refined(wanted, reshape.out)
+    refined_dims, end = refined(wanted, reshape.out), axis + len(parts)
+    dims = (*refined_dims[:axis], *refined_dims[end:])
     pair = _divided(x.dim(-1), prod(parts), *dims[-2:])
-    if pair is None or dims[2:-2] != parts:
+    if pair is None or refined_dims[axis:end] != parts:
         return None
     if x.rank == 3:
         kept = all(dims[i] == -1 or dim_of(x, i) in (wanted[i], dims[i]) for i in range(2))
