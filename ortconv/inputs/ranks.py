@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operands import axes_of, ints
@@ -37,23 +37,30 @@ WEIGHTS = {
 
 def rank_of(value: Value) -> int | None:
     """The rank of a value: its own, or one that serves the later nodes."""
-    found, least = None, 0
+    known, least = list[int](), 0
     waiting = [(value, 0)]  # values, and the number of axes that each has beyond those of `value`
     for current, more in waiting:
         if current.rank is not None:
-            found = current.rank - more if found is None else found
+            known.append(current.rank - more)
             continue
         for node, slot in current.uses:
             needed = _rank_at(node, slot)
-            found = needed - more if found is None and needed is not None else found
+            known += [] if needed is None else [needed - more]
             least = max(least, _least_rank_at(node, slot) - more)
-            if _keeps_rank(node, slot):
-                waiting.append((node.out, more))
-            elif slot == 0 and node.is_op("Unsqueeze"):
-                waiting.append((node.out, more + len(axes_of(node) or ())))
-            elif slot == 1 and node.is_op("Gather") and node.inputs[0] is not None and node.inputs[0].rank:
-                waiting.append((node.out, more + node.inputs[0].rank - 1))
-    return max(found or 0, least) if found is not None or least else None
+            added = _added_axes(node, slot)
+            if added is not None:
+                waiting.append((node.out, more + added))
+    return max(least, *known[:1], 0) if known or least else None
+
+
+def _added_axes(node: Node, slot: int) -> int | None:
+    """The number of axes that the result has beyond those of an input; None if it is unknown."""
+    if _keeps_rank(node, slot):
+        return 0
+    if slot == 0 and node.is_op("Unsqueeze"):
+        return len(axes_of(node) or ())
+    table = node.inputs[0] if slot == 1 and node.is_op("Gather") else None
+    return table.rank - 1 if table is not None and table.rank else None
 
 
 def _keeps_rank(node: Node, slot: int) -> bool:
@@ -71,17 +78,20 @@ def _least_rank_at(node: Node, slot: int) -> int:
     if node.op == "Unsqueeze":
         added = axes_of(node) or ()
         return max(added, default=-1) + 1 - len(added)
+    return max((axis + 1 if axis >= 0 else -axis for axis in _axes_named(node)), default=0)
+
+
+def _axes_named(node: Node) -> Sequence[int]:
+    """The axes of input 0 that a node names."""
     if node.op == "Shape":
-        axes = [axis for reader, at in node.out.uses if at == 0 for axis in _elements_read(reader)]
-    elif node.op == "Squeeze" or node.op.startswith("Reduce"):
-        axes = list(axes_of(node) or ())
-    elif node.op == "Slice":
-        axes = list(node.attr("axes", ()) or ints(node.input(3)) or ())
-    elif node.op == "CumSum":
-        axes = list(ints(node.input(1)) or ())
-    else:
-        axes = [node.attr("axis", 0)] if node.op in WITH_AXIS else []
-    return max((axis + 1 if axis >= 0 else -axis for axis in axes), default=0)
+        return [axis for reader, at in node.out.uses if at == 0 for axis in _elements_read(reader)]
+    if node.op == "Squeeze" or node.op.startswith("Reduce"):
+        return axes_of(node) or ()
+    if node.op == "Slice":
+        return node.attr("axes", ()) or ints(node.input(3)) or ()
+    if node.op == "CumSum":
+        return ints(node.input(1)) or ()
+    return [node.attr("axis", 0)] if node.op in WITH_AXIS else []
 
 
 def _elements_read(node: Node) -> Iterator[int]:

@@ -144,14 +144,22 @@ def _loses_symbol(graph: GraphProto, declared: TypesByGraph, read: TypeReader) -
     numbers than the operand.
     """
     symbols = _input_symbols(graph)
-    for sub, own in zip(_graphs(graph), declared, strict=True) if symbols else ():
-        types = {info.name: info.type for info in (*sub.input, *sub.value_info, *sub.output)}
-        for node in sub.node:
-            for shape in filter(None, (_shape(own.get(name)) for name in node.output)):
-                operands = (_shape(read(types[name])) or () for name in node.input if name in types)
-                if any(_has_lost(x, shape, symbols) for x in operands):
-                    return True
-    return False
+    pairs = (
+        (_results_of_operands(sub, own, read) for sub, own in zip(_graphs(graph), declared, strict=True))
+        if symbols
+        else ()
+    )
+    return any(_has_lost(x, shape, symbols) for x, shape in chain.from_iterable(pairs))
+
+
+def _results_of_operands(
+    graph: GraphProto, declared: Mapping[str, ValueType], read: TypeReader
+) -> Iterator[tuple[Shape, Shape]]:
+    """The shapes of each operand of a node and of each result with a declared shape."""
+    types = {info.name: info.type for info in (*graph.input, *graph.value_info, *graph.output)}
+    for node in graph.node:
+        for shape in filter(None, (_shape(declared.get(name)) for name in node.output)):
+            yield from ((_shape(read(types[name])) or (), shape) for name in node.input if name in types)
 
 
 def _has_lost(x: Shape, shape: Shape, symbols: set[str]) -> bool:

@@ -245,18 +245,23 @@ def _stated_dims(inferred: GraphProto) -> dict[str, Sequence[Any]]:
     return {v.name: v.type.tensor_type.shape.dim for v in values}
 
 
+def _sizes(inferred: GraphProto) -> dict[str, list[int | str]]:
+    """The dimensions of inputs, inner values and constants, by name: numbers, symbols, or 0 for unknown ones."""
+    sizes = {name: [d.dim_value or d.dim_param for d in dims] for name, dims in _stated_dims(inferred).items()}
+    sizes.update((t.name, list(t.dims)) for part in graphs(inferred) for t in part.initializer)
+    return sizes
+
+
 def hide_misjudged(found: Contents, inferred: GraphProto) -> bool:
     """Rename the Einsums for which onnx infers the size of an axis that is broadcast, and the Attentions whose results are given 0
     columns because the size of the heads is unknown. Return True if there are any.
     """
     einsums, attentions = (found.nodes.get(op, ()) for op in ("Einsum", "Attention"))
-    if not einsums and not attentions:
+    if not (*einsums, *attentions):
         return False
-    stated = _stated_dims(inferred)
-    sizes = {name: [d.dim_value or d.dim_param for d in dims] for name, dims in stated.items()}
-    sizes.update((t.name, list(t.dims)) for part in graphs(inferred) for t in part.initializer)
-    wrong = [node for node in einsums if _takes_first_size(node, sizes)]
+    sizes, stated = _sizes(inferred), _stated_dims(inferred)
     stated.update((v.name, v.type.tensor_type.shape.dim) for part in graphs(inferred) for v in part.output)
+    wrong = [node for node in einsums if _takes_first_size(node, sizes)]
     wrong += [node for node in attentions if _has_no_columns(node, stated)]
     for node in wrong:
         node.op_type = MARK + node.op_type

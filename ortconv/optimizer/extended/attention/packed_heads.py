@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
-from ortconv.ir.operands import axes_of, ints, producer_of, reader_of
+from ortconv.ir.operands import axes_of, ints, reader_of
 from ortconv.ir.types import Shape, TensorType
 from ortconv.optimizer.conditions import numbers
 from ortconv.optimizer.engine import Context, insert_node
@@ -14,7 +15,7 @@ from ortconv.optimizer.extended.attention.heads import SPLIT_TRANSPOSED, split_o
 from ortconv.optimizer.extended.parts import gathered, part_of
 from ortconv.optimizer.insertion import insert, integers, with_list
 from ortconv.optimizer.permutation import Perm, identity, permuted_type, transpose_perm
-from ortconv.optimizer.shapes import dim_of, refined, target
+from ortconv.optimizer.shapes import Element, dim_of, refined, target
 
 PARTS = 3
 BEFORE_HEADS, IN_HEADS = 2, 3
@@ -54,7 +55,19 @@ class _View(NamedTuple):
     value: Value
     axes: Perm
     """As `axes` of Packed."""
-    part: int | None
+    axis: int
+    """As `axis` of Packed."""
+    part: int | None = None
+
+    @property
+    def place(self) -> int:
+        """The position of the axis of the parts."""
+        return self.axes.index(self.axis)
+
+    @property
+    def perm(self) -> Perm:
+        """How the axes of a part are permuted."""
+        return tuple(a - (a > self.axis) for a in self.axes if a not in (self.axis, ADDED))
 
 
 def fuse(graph: Graph, context: Context) -> int:
@@ -69,30 +82,31 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 def _fuse(reshape: Node, context: Context) -> bool:
-    graph, packed = reshape.parent, _packed(reshape)
-    passed: list[Node] = []
-    picks = None if packed is None else _picks(_View(reshape.out, packed.axes, None), packed.axis, passed)
-    if (
-        packed is None or not picks or all(pick.perm == SPLIT_TRANSPOSED for pick in picks)
-    ):  # scores of columns, not rows
+    graph, packed, passed = reshape.parent, _packed(reshape), list[Node]()
+    picks = None if packed is None else _picks(_View(reshape.out, packed.axes, packed.axis), passed)
+    if packed is None or not picks or not context.may_touch(reshape, *passed):
         return False
-    if not context.may_touch(reshape, *passed):
+    if all(pick.perm == SPLIT_TRANSPOSED for pick in picks):  # scores of columns, not rows
         return False
     near = reader_of(reshape.out, "Transpose") or reshape
     before, label, x = len(graph), near.label, reshape.present_inputs[0]
     parts = _split(x, packed, reshape, near)
-    wanted = None if packed.target is None else integers(graph, packed.target, x, "heads")
+    if packed.target is not None:
+        wanted, type = integers(graph, packed.target, x, "heads"), _type(reshape, packed.shape)
+        parts = [insert("Reshape", [part, wanted], type, near) for part in parts]
     for pick in picks:
-        part = parts[pick.part]
-        if wanted is not None:
-            part = insert("Reshape", [part, wanted], _type(reshape, packed.shape), near)
-        if pick.perm != identity(len(pick.perm)):
-            part = insert("Transpose", [part], permuted_type(part.type, pick.perm), near, {"perm": Ints(pick.perm)})
-        graph.replace(pick.value, part)
-    for node in reversed(passed):
-        graph.remove_dead(node)
+        graph.replace(pick.value, _permuted(parts[pick.part], pick.perm, near))
+    for node in (*reversed(passed), *(part.producer for part in parts)):
+        if node is not None:
+            graph.remove_dead(node)
     context.record("PackedHeadsFusion", label, max(0, before - len(graph)), max(0, len(graph) - before))
     return True
+
+
+def _permuted(part: Value, perm: Perm, before: Node) -> Value:
+    if perm == identity(len(perm)):
+        return part
+    return insert("Transpose", [part], permuted_type(part.type, perm), before, {"perm": Ints(perm)})
 
 
 def _packed(reshape: Node) -> Packed | None:
@@ -118,22 +132,28 @@ def _packed_rows(reshape: Node) -> Packed | None:
     if not known or known[1] not in (2, PARTS) or known[0] != known[1] * known[2]:
         return None
     _, parts, size = known
-    outer = dims[:-2]
-    while len(outer) > max(x.rank - 1, 2) and outer[0] == 1:
-        outer = outer[1:]
-    added = len(dims) - 2 - len(outer)
-    lead = numbers(*outer)
+    added = _leading_ones(dims[:-2], max(x.rank - 1, 2))
+    outer, own = dims[added:-2], None
     if x.rank == len(outer) + 1:
-        kept = all(e == -1 or dim_of(x, i) in (e, dims[added + i]) for i, e in enumerate(wanted[added:-2]))
-        own: Shape | None = None
+        kept = all(e == -1 or dim_of(x, i) in (e, outer[i]) for i, e in enumerate(wanted[added:-2]))
     else:
+        lead = numbers(*outer)
         kept, own = x.rank == 2 and bool(lead) and prod(lead) == x.dim(0), (*lead, size)
     shape = (*(reshape.out.dim(added + i) for i in range(len(outer))), size)
     axes = (*(ADDED,) * added, *identity(len(outer) + 2))
     return Packed(axes, len(outer), parts, shape, None, own) if kept and outer else None
 
 
-def _picks(view: _View, axis: int, passed: list[Node]) -> list[Pick] | None:
+def _leading_ones(dims: Sequence[Element], rest: int) -> int:
+    """The number of leading dimensions of 1 without which at least `rest` dimensions remain."""
+    ones = next((i for i, d in enumerate(dims) if d != 1), len(dims))
+    return max(0, min(ones, len(dims) - rest))
+
+
+# ---------------------------------------------------------------------- the readers
+
+
+def _picks(view: _View, passed: list[Node]) -> list[Pick] | None:
     """The parts that the readers of a value select, and the nodes on the way; None if there are other readers."""
     x, found = view.value, list[Pick]()
     for node in x.consumers:
@@ -141,55 +161,83 @@ def _picks(view: _View, axis: int, passed: list[Node]) -> list[Pick] | None:
             return None
         passed.append(node)
         for value in node.outputs:
-            part = None if value is None else _picked(value, view, axis)
-            if value is None or part is None:
-                return None
-            if isinstance(part, Pick):
-                found.append(part)
-                continue
-            inner = _picks(part, axis, passed)
+            inner = None if value is None else _picks_of(value, view, passed)
             if inner is None:
                 return None
             found += inner
     return None if x.is_output else found
 
 
-def _picked(value: Value, view: _View, axis: int) -> Pick | _View | None:
-    """What an output of a reader of a value is: a part, or another view; None if it is anything else."""
-    x, axes, part = view
-    place, node = axes.index(axis), value.producer
-    turned = transpose_perm(node)
-    if turned is not None:
-        return _View(value, tuple(axes[i] for i in turned), part)
-    if producer_of(value, "Unsqueeze") is not None:
-        return _unsqueezed(value, view)
-    perm = tuple(a - (a > axis) for a in axes if a not in (axis, ADDED))
-    taken, is_whole = gathered(value, keeps=False), ADDED not in axes
-    if taken is not None:
-        return Pick(value, taken.start if part is None else part, perm) if is_whole and taken.axis == place else None
-    squeeze = producer_of(value, "Squeeze")
-    if squeeze is not None:
-        gone = {a % len(axes) for a in axes_of(squeeze) or ()}
-        if part is not None and gone == {i for i, a in enumerate(axes) if a in (axis, ADDED)}:
-            return Pick(value, part, perm)
-        is_added = bool(gone) and all(axes[i] == ADDED for i in gone)
-        return _View(value, tuple(a for i, a in enumerate(axes) if i not in gone), part) if is_added else None
-    if part is None:
-        kept = gathered(value, keeps=True) or part_of(value)
-        is_one = kept is not None and kept.axis == place and kept.end - kept.start == 1
-        return _View(value, axes, kept.start) if kept is not None and is_one else None
-    reshape = reader_of(x, "Reshape")
-    shape = None if reshape is None else ints(reshape.input(1))
-    return None if shape is None or 0 in shape else Pick(x, part, perm)  # a 0 would refer to an axis of x
+def _picks_of(value: Value, view: _View, passed: list[Node]) -> list[Pick] | None:
+    """The parts that an output of a reader of a view is or leads to; None if it is anything else."""
+    node = value.producer
+    step = None if node is None or node.domain else _STEPS.get(node.op)
+    found = None if node is None or step is None else step(node, value, view)
+    return [found] if isinstance(found, Pick) else None if found is None else _picks(found, passed)
 
 
-def _unsqueezed(value: Value, view: _View) -> _View | None:
-    added = axes_of(value.producer) if value.producer is not None else None
+def _turned(node: Node, value: Value, view: _View) -> _View | None:
+    perm = transpose_perm(node)
+    return None if perm is None else view._replace(value=value, axes=tuple(view.axes[i] for i in perm))
+
+
+def _unsqueezed(node: Node, value: Value, view: _View) -> _View | None:
+    added = axes_of(node)
     if not added or value.rank != len(view.axes) + len(added):
         return None
     places = {a % value.rank for a in added}
     rest = iter(view.axes)
-    return _View(value, tuple(ADDED if i in places else next(rest) for i in range(value.rank)), view.part)
+    return view._replace(value=value, axes=tuple(ADDED if i in places else next(rest) for i in range(value.rank)))
+
+
+def _squeezed(node: Node, value: Value, view: _View) -> Pick | _View | None:
+    """A part without its axis, or a view without added axes."""
+    axes = view.axes
+    gone = {a % len(axes) for a in axes_of(node) or ()}
+    rest = tuple(a for i, a in enumerate(axes) if i not in gone)
+    if view.part is not None and view.axis not in rest and ADDED not in rest and len(rest) == len(view.perm):
+        return Pick(value, view.part, view.perm)
+    return view._replace(value=value, axes=rest) if gone and all(axes[i] == ADDED for i in gone) else None
+
+
+def _gathered(node: Node, value: Value, view: _View) -> Pick | _View | None:
+    """A part without its axis that a scalar index selects, or one with it."""
+    taken = gathered(value, keeps=False)
+    if taken is None:
+        return _selected(node, value, view)
+    if ADDED in view.axes or taken.axis != view.place:
+        return None
+    return Pick(value, taken.start if view.part is None else view.part, view.perm)
+
+
+def _selected(node: Node, value: Value, view: _View) -> _View | None:
+    """A part that keeps its axis."""
+    kept = gathered(value, keeps=True) or part_of(value)
+    if view.part is not None or kept is None or kept.axis != view.place or kept.end - kept.start != 1:
+        return None
+    return view._replace(value=value, part=kept.start)
+
+
+def _reshaped(node: Node, value: Value, view: _View) -> Pick | None:
+    """A part that only this Reshape reads, to a shape in which no 0 refers to an axis of the part."""
+    reshape = reader_of(view.value, "Reshape")
+    shape = None if reshape is None or view.part is None else ints(reshape.input(1))
+    return None if shape is None or view.part is None or 0 in shape else Pick(view.value, view.part, view.perm)
+
+
+_STEPS: dict[str, Callable[[Node, Value, _View], Pick | _View | None]] = {
+    "Gather": _gathered,
+    "Reshape": _reshaped,
+    "Slice": _selected,
+    "Split": _selected,
+    "Squeeze": _squeezed,
+    "Transpose": _turned,
+    "Unsqueeze": _unsqueezed,
+}
+"""What an output of a reader of a view is: a part, or another view; None if it is anything else."""
+
+
+# ---------------------------------------------------------------------- the parts
 
 
 def _split(x: Value, packed: Packed, reshape: Node, near: Node) -> list[Value]:
