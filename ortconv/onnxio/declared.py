@@ -163,12 +163,15 @@ def _results_of_operands(
 
 
 def _has_lost(x: Shape, shape: Shape, symbols: set[str]) -> bool:
-    more = sum(map(_is_number, shape)) - sum(map(_is_number, x))
-    return len(x) <= len(shape) and more > len(shape) - len(x) and not symbols.intersection(x) <= set(shape)
+    more = sum(map(_may_be_example, shape)) - sum(map(_may_be_example, x))
+    lost = symbols.intersection(x).difference(shape)
+    others = {dim for dim in shape if isinstance(dim, str)}.difference(x)  # they may stand for symbols, too
+    return len(x) <= len(shape) and more > len(shape) - len(x) and len(lost) > len(others)
 
 
-def _is_number(dim: Dim) -> bool:
-    return isinstance(dim, int)
+def _may_be_example(dim: Dim) -> bool:
+    """True for a size that an exporter may have seen for a free dimension; torch keeps no dimension of 1 free."""
+    return isinstance(dim, int) and dim > 1
 
 
 def _numbers_for_symbols(message: bytes, declared: TypesByGraph, inferred: GraphProto, read: TypeReader) -> list[str]:
@@ -185,7 +188,7 @@ def _numbers_for_symbols(message: bytes, declared: TypesByGraph, inferred: Graph
 def _without_numbers(type: ValueType) -> ValueType:
     if not isinstance(type, TensorType) or type.shape is None:
         return type
-    return TensorType(type.dtype, tuple(None if _is_number(dim) else dim for dim in type.shape))
+    return TensorType(type.dtype, tuple(None if isinstance(dim, int) else dim for dim in type.shape))
 
 
 def _stating(message: bytes, types: TypesByGraph, inferred: GraphProto) -> ModelProto:
