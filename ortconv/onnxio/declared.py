@@ -144,22 +144,23 @@ def _loses_symbol(graph: GraphProto, declared: TypesByGraph, read: TypeReader) -
     numbers than the operand.
     """
     symbols = _input_symbols(graph)
-    pairs = (
-        (_results_of_operands(sub, own, read) for sub, own in zip(_graphs(graph), declared, strict=True))
-        if symbols
-        else ()
+    return bool(symbols) and any(
+        _has_lost(x, shape, symbols)
+        for sub, own in zip(_graphs(graph), declared, strict=True)
+        for shape, operands in _with_examples(sub, own, symbols)
+        for x in (_shape(read(type)) or () for type in operands)
     )
-    return any(_has_lost(x, shape, symbols) for x, shape in chain.from_iterable(pairs))
 
 
-def _results_of_operands(
-    graph: GraphProto, declared: Mapping[str, ValueType], read: TypeReader
-) -> Iterator[tuple[Shape, Shape]]:
-    """The shapes of each operand of a node and of each result with a declared shape."""
+def _with_examples(
+    graph: GraphProto, declared: Mapping[str, ValueType], symbols: set[str]
+) -> Iterator[tuple[Shape, list[TypeProto]]]:
+    """The declared shapes of results that may have an example's size in the place of a symbol, and the types of the operands."""
     types = {info.name: info.type for info in (*graph.input, *graph.value_info, *graph.output)}
     for node in graph.node:
         for shape in filter(None, (_shape(declared.get(name)) for name in node.output)):
-            yield from ((_shape(read(types[name])) or (), shape) for name in node.input if name in types)
+            if any(map(_may_be_example, shape)) and not symbols.issubset(shape):
+                yield shape, [types[name] for name in node.input if name in types]
 
 
 def _has_lost(x: Shape, shape: Shape, symbols: set[str]) -> bool:
