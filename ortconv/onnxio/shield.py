@@ -231,12 +231,10 @@ def _slices_of_shapes(found: Contents, slices: Sequence[NodeProto]) -> set[str]:
 
 def _slices_back_to_the_start(found: Contents, slices: Sequence[NodeProto]) -> set[str]:
     """The outputs of Slices backward to an end that for onnxruntime is before the first element, and for onnx after the last."""
-    ends, steps = (_vectors(found, {node.input[slot] for node in slices}) for slot in (2, 4))
-    return {
-        node.output[0]
-        for node in slices
-        if not WHOLE.isdisjoint(ends.get(node.input[2], ())) and any(step < 0 for step in steps.get(node.input[4], ()))
-    }
+    steps = _vectors(found, {node.input[4] for node in slices})
+    backward = [node for node in slices if any(step < 0 for step in steps.get(node.input[4], ()))]
+    ends = _vectors(found, {node.input[2] for node in backward})
+    return {node.output[0] for node in backward if not WHOLE.isdisjoint(ends.get(node.input[2], ()))}
 
 
 def _stated_dims(inferred: GraphProto) -> dict[str, Sequence[Any]]:
