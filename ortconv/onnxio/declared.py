@@ -140,9 +140,7 @@ def _input_symbols(graph: GraphProto) -> set[str]:
 
 
 def _loses_symbol(graph: GraphProto, declared: TypesByGraph, read: TypeReader) -> bool:
-    """True if a declared shape lacks a symbol of the model's inputs that a node's operand of no higher rank has, and has more
-    numbers than the operand.
-    """
+    """True if a declared shape may have a number where the operand of its node has a symbol of the model's inputs."""
     symbols = _input_symbols(graph)
     return bool(symbols) and any(
         _has_lost(x, shape, symbols)
@@ -155,7 +153,7 @@ def _loses_symbol(graph: GraphProto, declared: TypesByGraph, read: TypeReader) -
 def _with_examples(
     graph: GraphProto, declared: Mapping[str, ValueType], symbols: set[str]
 ) -> Iterator[tuple[Shape, list[TypeProto]]]:
-    """The declared shapes of results that may have an example's size in the place of a symbol, and the types of the operands."""
+    """The declared shapes of results that have a number and lack a symbol, each with the types of the node's operands."""
     types = {info.name: info.type for info in (*graph.input, *graph.value_info, *graph.output)}
     for node in graph.node:
         for shape in filter(None, (_shape(declared.get(name)) for name in node.output)):
@@ -164,10 +162,14 @@ def _with_examples(
 
 
 def _has_lost(x: Shape, shape: Shape, symbols: set[str]) -> bool:
-    more = sum(map(_may_be_example, shape)) - sum(map(_may_be_example, x))
+    """True if a result has a number in the place of a symbol of its operand x.
+
+    A symbol that x does not have may replace another one, as the sum of two lengths does after a Concat.
+    """
+    more_numbers = sum(map(_may_be_example, shape)) - sum(map(_may_be_example, x))
     lost = symbols.intersection(x).difference(shape)
-    others = {dim for dim in shape if isinstance(dim, str)}.difference(x)  # they may stand for symbols, too
-    return len(x) <= len(shape) and more > len(shape) - len(x) and len(lost) > len(others)
+    new = {dim for dim in shape if isinstance(dim, str)}.difference(x)
+    return len(x) <= len(shape) and more_numbers > len(shape) - len(x) and len(lost) > len(new)
 
 
 def _may_be_example(dim: Dim) -> bool:

@@ -106,7 +106,7 @@ def _propagate(expand: Node, context: Context) -> bool:
 
 
 def _elementwise_after(expand: Node) -> dict[Node, None]:
-    """The nodes that compute their result from elements of an expanded value and constant numbers, producers first."""
+    """The elementwise nodes that read only an expanded value, constant numbers and results of each other, in topological order."""
     values, nodes = [expand.out], dict[Node, None]()
     for value in values:
         for node in value.consumers:
@@ -125,7 +125,9 @@ def _is_movable(node: Node, expand: Node, nodes: Collection[Node]) -> bool:
 
 
 def _only_result(expanded: Value, nodes: dict[Node, None]) -> Value | None:
-    """The only value among an expanded one and the results of nodes that is read by others; None if that is the expanded one."""
+    """The only result of the nodes that others read or the graph returns. None if there are several, or if others read the
+    expanded value, too.
+    """
     values = [expanded, *(node.out for node in nodes)]
     read = [v for v in values if v.is_output or not nodes.keys() >= set(v.consumers)]
     return read[0] if len(read) == 1 and read[0] is not expanded else None

@@ -63,7 +63,7 @@ def with_whole_bias(f: Found, past: Past | None, masks: Masks, context: Context)
     """The same attention with a bias for each batch and head, if the release requires it.
 
     Only where it costs less than the fusion saves: with a past, since there is usually one row of queries, and if the projections
-    become part of Attention. All layers share the bias, so the past, which may have more batches, must be an input.
+    become part of Attention. All layers share the bias. So if its number of batches comes from the past, that must be an input.
     """
     op = "Attention" if past is None else "MultiHeadAttention"
     if f.bias is None or may_make(f, op, context):

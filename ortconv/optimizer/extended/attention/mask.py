@@ -130,7 +130,7 @@ class Masks:
     def _joined(self, last: Biased, first: Biased, scores: Scores) -> Value | None:
         """One mask for both layers: the sum, with the number wherever a condition replaces the scores."""
         if last.replaced is not None or first.replaced is not None:
-            return self._replaced(last, first, scores)
+            return self._added_and_blended(last, first, scores)
         masks = [v for v in (first.mask, last.mask) if v is not None and v.graph is self.graph]
         dims = _common(masks[0], masks[-1], scores) if [v.dtype for v in masks] == [DType.FLOAT] * 2 else None
         if dims is None:
@@ -140,7 +140,7 @@ class Masks:
             self.made[name] = insert("Add", masks, TensorType(DType.FLOAT, dims), scores.before)
         return self._fitting_made(name, scores)
 
-    def _replaced(self, last: Biased, first: Biased, scores: Scores) -> Value | None:
+    def _added_and_blended(self, last: Biased, first: Biased, scores: Scores) -> Value | None:
         """One mask for a layer that is added and one that replaces scores."""
         added, replacing = (last, first) if last.replaced is None else (first, last)
         mask, condition = added.mask, replacing.mask
