@@ -32,7 +32,7 @@ PASSES = (
     Pass("RowLookupFusion", "basic.lookup:look_up_rows"),
     Pass("SliceConcatToSpaceToDepthFusion", "basic.space_to_depth:fuse_space_to_depth", "Slice"),
     Pass("GeluFusion", "basic.layer_norm:fuse_gelu", "Erf"),
-    Pass("LayerNormFusion", "basic.layer_norm:LAYER_NORM", "ReduceMean", "LayerNormalization"),
+    Pass("LayerNormFusion", "basic.layer_norm:LAYER_NORM", "ReduceMean", "GlobalAveragePool", "LayerNormalization"),
     Pass("GroupNormFusion", "basic.group_norm:fuse_group_norm", "GroupNormalization", for_cpu=True),
     Pass("QDQPropagation", "basic.qdq:propagate", *QUANTIZERS),
     Pass("EnsureUniqueDQForNodeUnit", "basic.qdq:give_each_reader_its_own", *QUANTIZERS),

@@ -35,8 +35,10 @@ PASSES = (
     Pass("QuickGeluFusion", "extended.gelu:fuse_quick_gelu", "Sigmoid"),
     Pass("BiasGeluFusion", "extended.gelu:fuse_bias_gelu", *GELUS, (MICROSOFT, "FastGelu")),
     Pass("PointwiseConvFusion", "extended.pointwise:RULES", "Transpose"),
-    Pass("LayerNormFusion", "extended.layer_norm:LAYER_NORM", "ReduceMean", "LayerNormalization"),
-    Pass("ChannelNormFusion", "extended.layer_norm:CHANNEL_NORM", "ReduceMean", "LayerNormalization"),
+    Pass("LayerNormFusion", "extended.layer_norm:LAYER_NORM", "ReduceMean", "GlobalAveragePool", "LayerNormalization"),
+    Pass(
+        "ChannelNormFusion", "extended.layer_norm:CHANNEL_NORM", "ReduceMean", "GlobalAveragePool", "LayerNormalization"
+    ),
     Pass("SimplifiedLayerNormFusion", "extended.layer_norm:fuse_root_mean_square", "ReduceMean"),
     Pass("UnscaledNormFusion", "extended.layer_norm:UNSCALED", "ReduceMean"),
     Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
