@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
-from ortconv.ir.operands import axes_of, ints, only_reader
+from ortconv.ir.operands import axes_of, only_reader
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Shape, TensorType, ValueType
 from ortconv.optimizer.basic.transpose_handlers import sliced_axes
-from ortconv.optimizer.conditions import RESHAPES
+from ortconv.optimizer.conditions import RESHAPES, stated_pads
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.insertion import insert, with_list
 from ortconv.optimizer.quantizers import QUANTIZERS
@@ -256,17 +256,17 @@ def _moved(stated: Sequence[int] | None, axes: Axes) -> list[int] | None:
 
 
 def _pad(node: Node, axes: Axes) -> Wide | None:
-    if node.input(3) is not None:
-        moved = _moved(ints(node.input(3)), axes)
-        return None if moved is None else Wide((0,), node.attrs, {3: Tensor.of(np.array(moved, np.int64))})
-    pads, count = node.attr("pads", Ints()) if "pads" in node.attrs else ints(node.input(1)), len(axes.kept)
-    if pads is None or len(pads) != 2 * count:
+    pads = stated_pads(node, len(axes.kept))
+    if pads is None:
         return None
     wide = np.zeros((2, axes.rank), np.int64)
-    wide[:, axes.kept] = np.reshape(pads, (2, count))
+    wide[:, axes.kept] = np.reshape(pads, (2, -1))
     if "pads" in node.attrs:
         return Wide((0,), {**node.attrs, "pads": Ints(wide.reshape(-1).tolist())})
-    return Wide((0,), node.attrs, {1: Tensor.of(wide.reshape(-1))})
+    constants = {1: Tensor.of(wide.reshape(-1))}
+    if node.input(3) is not None:
+        constants[3] = Tensor.of(np.arange(axes.rank))
+    return Wide((0,), node.attrs, constants)
 
 
 def _slice(node: Node, axes: Axes) -> Wide | None:

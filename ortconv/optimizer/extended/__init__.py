@@ -24,6 +24,7 @@ PASSES = (
     RESIZES,
     *recurrent.PASSES,
     Pass("FillElimination", "extended.fill:eliminate_filled_operand"),
+    Pass("ZeroStateElimination", "extended.fill:eliminate_zero_states"),
     Pass("GemmActivationFusion", "extended.fuse_gemm:fuse_gemm_activation"),
     Pass("SoftmaxExpectationFusion", "extended.distribution:move_to_last_axis", "Softmax"),
     Pass("GemmRowsFusion", "extended.gemm_rows:fuse_rows"),
@@ -40,7 +41,7 @@ PASSES = (
         "ChannelNormFusion", "extended.layer_norm:CHANNEL_NORM", "ReduceMean", "GlobalAveragePool", "LayerNormalization"
     ),
     Pass("SimplifiedLayerNormFusion", "extended.layer_norm:fuse_root_mean_square", "ReduceMean"),
-    Pass("UnscaledNormFusion", "extended.layer_norm:UNSCALED", "ReduceMean"),
+    Pass("UnscaledNormFusion", "extended.layer_norm:UNSCALED", "ReduceMean", "GlobalAveragePool"),
     Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
     Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),
     Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),
