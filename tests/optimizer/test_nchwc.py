@@ -91,6 +91,9 @@ BEHIND = {
     "SiLU": ("s = Sigmoid(c) y = Mul(c, s)", {"com.microsoft.QuickGelu": 1}),
     "MaxPool": ("y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)", {DOMAIN + "MaxPool": 1}),
     "AveragePool": ("y = AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(c)", {DOMAIN + "AveragePool": 1}),
+    "AveragePool beyond its padding": (
+        "y = AveragePool<ceil_mode = 1, count_include_pad = 1, kernel_shape = [2, 2], strides = [2, 2]>(c)", {"AveragePool": 1},
+    ),
     "GlobalAveragePool": ("y = GlobalAveragePool(c)", {DOMAIN + "GlobalAveragePool": 1}),
     "GlobalMaxPool": ("y = GlobalMaxPool(c)", {DOMAIN + "GlobalMaxPool": 1}),
     "sum": ("r = Relu(c) d = Tanh(c) y = Mul(r, d)", {"Relu": 1, "Tanh": 1, "Mul": 1}),

@@ -208,12 +208,18 @@ def _pool(node: Node, blocks: BlockedValues) -> bool:
     x = node.inputs[0]
     if x is None or not _is_image(x) or any(node.outputs[1:]):
         return False
-    if node.op == "AveragePool" and any(d != 1 for d in node.attr("dilations", Ints())):
+    if node.op == "AveragePool" and not _averages_alike(node):
         return False
     if x not in blocks.of and not _leads_to_blocks(node, _channels(x), blocks):
         return False
     blocks.make(node, node.op, [blocks.entering(x, node)], dict(node.attrs))
     return True
+
+
+def _averages_alike(pool: Node) -> bool:
+    """False for windows with gaps, and for those that may reach beyond padding that counts: blocked pools count that, too."""
+    is_dilated = any(d != 1 for d in pool.attr("dilations", Ints()))
+    return not is_dilated and not (pool.attr("ceil_mode", 0) and pool.attr("count_include_pad", 0))
 
 
 def _leads_to_blocks(pool: Node, channels: int, blocks: BlockedValues) -> bool:
