@@ -57,7 +57,7 @@ _RESIZES = ("Resize", "Upsample")
 def _examined(opset: int) -> frozenset[str]:
     """The operators whose nodes `hide` may change or refuse, also as it renames them."""
     names = (
-        *(*_NAMES, *_CHECKS, *_RESIZES, "STFT", "Slice", "Squeeze"),
+        *(*_NAMES, *_CHECKS, *_RESIZES, "ConvTranspose", "STFT", "Slice", "Squeeze"),
         *(("Unsqueeze",) if opset < SIGNED_AXES else ()),
         *(("Expand",) if opset <= LENGTH_IS_RANK else ()),
         *(_POOLS if opset < CEILS_EXACTLY else ("Attention",)),
@@ -94,6 +94,8 @@ def _is_hidden(op: str, node: NodeProto, opset: int) -> bool:
         return False
     if op == "STFT":  # onnx takes 0 for its default, 1
         return not _attribute(node, "onesided").name
+    if op == "ConvTranspose":  # onnx adds output_padding to the size that SAME padding gives
+        return any(_attribute(node, "output_padding").ints) and _attribute(node, "auto_pad").s.startswith(b"SAME")
     if op in _POOLS:
         return opset < CEILS_EXACTLY and _attribute(node, "ceil_mode").i != 0
     has_negative_axes = op in ("Squeeze", "Unsqueeze") and any(axis < 0 for axis in _attribute(node, "axes").ints)
