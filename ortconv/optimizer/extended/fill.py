@@ -23,7 +23,7 @@ def eliminate_filled_operand(m: Match) -> Replacement:
     """
     fill = m.node("fill")
     filled = fill.out
-    if not keeps_shape(m.root, filled, ()):
+    if not keeps_shape(m.root, [filled], ()):
         return None
     number = _number(fill)
     others = [v for v in m.root.inputs if v is not filled]
