@@ -63,6 +63,6 @@ def _windows(size: Dim, span: int | None, stride: int, before: int, behind: int,
     if span is None or not isinstance(size, int):
         return size if span is not None and stride == 1 and before + behind == span - 1 else None
     room = size + before + behind - span
-    steps = -(-room // stride) if ceils or room < 0 else room // stride
+    steps = -(-room // stride) if ceils else int(room / stride)
     count = steps if ceils and steps * stride >= size + before else steps + 1
     return count if count >= 0 else None
