@@ -26,6 +26,7 @@ from ortconv.optimizer.extended.attention.making import (
     Found,
     attention,
     by_groups,
+    has_expand,
     masks_of,
     may_make,
     multi_head_attention,
@@ -99,7 +100,7 @@ class _Fuser:
         before, label = len(self.graph), f.root.label
         seen = self._seen(f) if f.blind else None
         past = self._past(f)
-        if past is None and f.key.copies > 1:
+        if f.key.copies > 1 and (past is None or (f.bias is not None and not has_expand(self.graph))):
             return False
         f = f if past is None else by_groups(f, self.masks)
         if past is not None or f.projections is not None:
