@@ -26,6 +26,7 @@ PASSES = (
     Pass("MatMulAddFusion", "basic.fold_matmul:fuse_matmul_add"),
     Pass("MatMulAddFusion", "basic.fold_matmul:fuse_stacked", "MatMul"),
     RESHAPES,
+    Pass("SwappedAxes", "basic.swapped:RULES", "Transpose", "Reshape", "MatMul", "Gemm"),
     Pass("SqueezePropagation", "basic.squeeze:propagate_squeezes", "Squeeze"),
     Pass("ExpandPropagation", "basic.broadcast:propagate_expands", "Expand"),
     Pass("IndexedMaskFusion", "basic.mask_index:RULES", "Gather", "GatherND", "ScatterND", "And"),

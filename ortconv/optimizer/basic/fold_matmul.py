@@ -282,19 +282,22 @@ def _gains(stack: Value, adds: list[Node], graph: Graph) -> bool:
     return any(map(_merges, behind)) or (owned and stack.producer is not None and _merges(stack.producer))
 
 
-_SPLIT_COLUMNS = P("Reshape", P("MatMul", "a", C("w"), name="product"), "shape", name="reshape")
+def _split_columns(op: str) -> P:
+    return P("Reshape", P(op, "a", C("w"), name="product"), "shape", name="reshape")
 
 
-@rule("ColumnBiasFusion", P("Add", _SPLIT_COLUMNS, C("k"), commutative=True))
+@rule("ColumnBiasFusion", *(P("Add", _split_columns(op), C("k"), commutative=True) for op in ("MatMul", "Gemm")))
 def add_before_reshape(m: Match) -> Replacement:
     """Reshape(MatMul(a, w)) + k  ->  Reshape(MatMul(a, w) + k), for a bias of the columns, which the Reshape may split into heads
+
+    Also for a Gemm without a bias.
 
     Counterpart: none: beyond ONNX Runtime
     """
     product, k, w, out = m.node("product").out, m.tensor("k"), m.tensor("w"), m.node("reshape").out
     dims = tuple(dropwhile(lambda dim: dim == 1, k.shape))
     split = (out.shape or ())[-len(dims) :] if dims else ()
-    if k.rank > (out.rank or 0) or split != dims or w.rank < 2 or math.prod(dims) != w.shape[-1]:
+    if k.rank > (out.rank or 0) or split != dims or w.rank < 2 or math.prod(dims) != product.dim(-1):
         return None
     biased = New("Add", [product, k.numpy().reshape(-1)], types=[product.type])
     return New("Reshape", [biased, m.shape], like=m.node("reshape"))

@@ -205,7 +205,7 @@ def insert_elsewhere(m: Match) -> Replacement:
     return with_axes("Unsqueeze", m.x, [i for i, axis in enumerate(perm) if axis in inserted], m.graph)
 
 
-def _sizes(reshape: Node) -> list[int] | None:
+def sizes_of(reshape: Node) -> list[int] | None:
     """The dimensions of the result of a Reshape, -1 for an unknown one; None if several are unknown, or it may be empty."""
     wanted = target(reshape)
     if wanted is None or may_be_empty(reshape.present_inputs[0]):
@@ -235,7 +235,7 @@ def transpose_fewer_axes(m: Match) -> Replacement:
 
     Differs: ONNX Runtime keeps them.
     """
-    first, perm, sizes = m.node("first"), transpose_perm(m.node("inner")), _sizes(m.root)
+    first, perm, sizes = m.node("first"), transpose_perm(m.node("inner")), sizes_of(m.root)
     shape = first.out.shape or ()
     kept = [axis for axis, dim in enumerate(shape) if axis == 0 or dim != 1]
     if sizes is None or perm is None or not _USUAL_RANK < len(shape) == len(perm) or len(kept) == len(shape):
@@ -259,7 +259,7 @@ def transpose_before_stacking(m: Match) -> Replacement:
     Differs: ONNX Runtime keeps all three.
     """
     inner, perm, stack = transpose_perm(m.node("first")), transpose_perm(m.node("last")), m.node("stack")
-    before, after, sizes = m.node("first").out.shape or (), stack.out.shape or (), _sizes(stack)
+    before, after, sizes = m.node("first").out.shape or (), stack.out.shape or (), sizes_of(stack)
     if sizes is None or inner is None or perm is None or not len(perm) == len(after) <= len(before):
         return None
     start = next((axis for axis, source in enumerate(perm) if axis != source), 0)

@@ -12,7 +12,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import ints, own_producer, producer_of, scalar
 from ortconv.ir.symbols import plus, times
 from ortconv.ir.types import Dim, DType, Shape
-from ortconv.optimizer.conditions import keeps_rank, numbers
+from ortconv.optimizer.conditions import keeps_rank, numbers, with_open
 from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import Element, dim_of, output_dims, refined, target
 
@@ -215,8 +215,9 @@ def split_of(reshape: Node, *parts: int, axis: int = 2) -> tuple[int, int, Shape
     if x.rank == 3:
         kept = all(dims[i] == -1 or dim_of(x, i) in (wanted[i], dims[i]) for i in range(2))
         return (*pair, None) if kept else None
-    outer = numbers(*dims[:2])
-    return (*pair, (*outer, prod(pair))) if x.rank == 2 and outer and prod(outer) == x.dim(0) else None
+    outer = [d for d in dims[:2] if isinstance(d, (int, str)) and d != -1]
+    flattens = x.rank == 2 and len(outer) == 2 and times(*outer) == x.dim(0) and with_open(outer).count(-1) < 2
+    return (*pair, (*outer, prod(pair))) if flattens else None
 
 
 def _divided(hidden: Dim, parts: int, count: Element, size: Element) -> tuple[int, int] | None:

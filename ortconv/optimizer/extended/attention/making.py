@@ -13,8 +13,8 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.operands import reader_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import Dim, DType, TensorType, ValueType
-from ortconv.optimizer.conditions import without_absent
+from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+from ortconv.optimizer.conditions import with_open, without_absent
 from ortconv.optimizer.engine import Context, New, NewInput, insert_new
 from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length
 from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, knows_all_batches, whole_type
@@ -121,7 +121,7 @@ def attention(f: Found, packed: dict[tuple[Value | None, ...], tuple[Value, Valu
     source = f.projections[0].x
     if source.rank == 2:
         assert f.query.rows is not None
-        source = reshaped(source, (*f.query.rows[:2], source.dim(1)), f.root)
+        source = _shaped(source, (*f.query.rows[:2], source.dim(1)), f.root)
     _, keys, added = masks_of(f)
     sizes = tuple(p.width for p in f.projections)
     attrs: dict[str, Attribute] = {} if len(set(sizes)) == 1 else {"qkv_hidden_sizes": sizes}
@@ -162,7 +162,12 @@ def _packed_rows(side: Heads, before: Node) -> Value:
     if source is side.whole:
         return _merged(side, before)
     assert side.rows is not None
-    return reshaped(source, side.rows, before)
+    return _shaped(source, side.rows, before)
+
+
+def _shaped(rows: Value, shape: Shape, before: Node) -> Value:
+    """A Reshape of rows, in which one dimension may be a symbol."""
+    return reshaped(rows, with_open(shape), before, TensorType(DType.FLOAT, shape))
 
 
 def _merged(side: Heads, before: Node) -> Value:

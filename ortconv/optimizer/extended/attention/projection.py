@@ -10,7 +10,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import constant_of, only_reader, producer_of
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import array_of, is_plain_gemm
+from ortconv.optimizer.conditions import array_of, equal_shapes, is_plain_gemm
 from ortconv.optimizer.extended.attention.heads import Heads
 from ortconv.optimizer.extended.parts import part_of
 from ortconv.optimizer.pattern import C, Match, P, matches
@@ -144,6 +144,6 @@ def _rows(x: Value, heads: Heads, ep: str) -> Value:
     node = x.producer
     if node is not None and node.is_op("Reshape") and node.ep == ep and target(node) is not None:
         before = node.inputs[0]
-        if before is not None and before.static_shape == (*heads.rows[:2], x.dim(1)):
+        if before is not None and equal_shapes(before.shape, (*heads.rows[:2], x.dim(1))):
             return before
     return x

@@ -1,0 +1,139 @@
+"""Axes that change places around an operator and back: a softmax of transposed scores, pools of rows, a flattened Transpose."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Ints, Value
+from ortconv.ir.operands import producer_of
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import Shape
+from ortconv.optimizer.basic.reshape import sizes_of
+from ortconv.optimizer.conditions import equal_shapes, numbers, same_dim, with_shape
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.permutation import identity, inverse, permuted_type, transpose_perm
+
+_SCORES = P("Reshape", P("MatMul", "a", "b", name="product"), ..., name="split")
+
+
+@rule("SwappedSoftmaxFusion", P("Transpose", P("Softmax", _SCORES, name="softmax")))
+def swap_scores(m: Match) -> Replacement:
+    """Transpose(Softmax<axis -2>(Reshape(MatMul(a, b))))  ->  Softmax<axis -1>(Reshape(MatMul(Transpose(b), Transpose(a))))
+
+    Only if a and b are transposed already. Keras computes the scores of attention so, with one column for each query.
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    softmax, split, rank = m.node("softmax"), m.node("split"), m.root.out.rank or 0
+    product, sizes = m.node("product").out, sizes_of(split)
+    if softmax.opset < 13 or softmax.attr("axis", -1) not in (-2, rank - 2) or transpose_perm(m.root) != _swap(rank):
+        return None
+    if sizes is None or rank < 2 or not all(map(same_dim, (split.out.shape or ())[-2:], (product.shape or ())[-2:])):
+        return None
+    if not (_is_transposed(m.a) and _is_transposed(m.b)):
+        return None
+    swapped = New(
+        "MatMul", [_transposed(m.b), _transposed(m.a)], types=[permuted_type(product.type, _swap(product.rank or 0))]
+    )
+    dims = [*sizes[:-2], sizes[-1], sizes[-2]]
+    scores = New("Reshape", [swapped, np.array(dims, np.int64)], {}, types=[permuted_type(split.out.type, _swap(rank))])
+    return New("Softmax", [scores], {"axis": -1}, like=softmax)
+
+
+def _swap(rank: int) -> tuple[int, ...]:
+    """The permutation that swaps the last two axes."""
+    return (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _is_transposed(value: Value) -> bool:
+    """True for the result of a Transpose of at least two axes, perhaps with leading axes merged."""
+    node = producer_of(value, "Reshape")
+    inner = value if node is None else node.inputs[0]
+    return producer_of(inner, "Transpose") is not None and (value.rank or 0) >= 2
+
+
+def _transposed(value: Value) -> New:
+    perm = _swap(value.rank or 0)
+    return New("Transpose", [value], {"perm": Ints(perm)}, types=[permuted_type(value.type, perm)])
+
+
+_POOLS = ("AveragePool", "LpPool", "MaxPool")
+
+
+@rule("PoolAxisFusion", P("Reshape", P(_POOLS, P("Reshape", "x", ..., name="before"), name="pool"), ...))
+def pool_other_axis(m: Match) -> Replacement:
+    """Reshape(MaxPool(Reshape(x)))  ->  MaxPool(x) along the other axis, if the Reshapes only swap rows with an axis of length 1
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    pool, before, x = m.node("pool"), m.node("before").out, m.x
+    if (
+        any(pool.outputs[1:])
+        or not _swaps_one(x.shape, before.shape)
+        or not _swaps_one(m.root.out.shape, pool.out.shape)
+    ):
+        return None
+    attrs = {name: _swapped(name, attribute) for name, attribute in pool.attrs.items()}
+    return New(pool.op, [x], attrs, like=pool, types=[m.root.out.type])
+
+
+def _swaps_one(image: Shape | None, other: Shape | None) -> bool:
+    """True for two images whose spatial axes are swapped, of which one has length 1."""
+    if image is None or other is None or len(image) != 4 or 1 not in image[2:]:
+        return False
+    return equal_shapes(other, (*image[:2], image[3], image[2]))
+
+
+def _swapped(name: str, attribute: Attribute) -> Attribute:
+    if not isinstance(attribute, Ints) or name not in ("dilations", "kernel_shape", "pads", "strides"):
+        return attribute
+    pairs = [(attribute[i + 1], attribute[i]) for i in range(0, len(attribute), 2)]
+    return Ints(number for pair in pairs for number in pair)
+
+
+_FLAT = P(("Flatten", "Reshape"), P("Transpose", "x", name="transpose"), ..., name="flat")
+
+
+@rule("FlattenTransposeFusion", P("MatMul", _FLAT, C("w")), P("Gemm", _FLAT, C("w"), "c?"))
+def fold_transpose_into_weights(m: Match) -> Replacement:
+    """Gemm(Flatten(Transpose(x)), w)  ->  Gemm(Flatten(x), w with its rows in another order); also MatMul, and with Reshape
+
+    Counterpart: none: ONNX Runtime keeps the Transpose, with which models of TensorFlow end
+    """
+    product, flat, perm = m.root, m.node("flat"), transpose_perm(m.node("transpose"))
+    dims = numbers(*(m.x.shape or (None,))[1:])
+    if (
+        perm is None
+        or not dims
+        or 0 in dims
+        or perm[0] != 0
+        or perm == identity(len(perm))
+        or product.attr("transA", 0)
+    ):
+        return None
+    if flat.out.rank != 2 or flat.out.dim(1) != math.prod(dims) or not same_dim(flat.out.dim(0), m.x.dim(0)):
+        return None
+    order = [axis - 1 for axis in perm[1:]]
+    weights = _reordered(m.tensor("w").numpy(), [dims[axis] for axis in order], order, product.attr("transB", 0))
+    if weights is None:
+        return None
+    rows: NewInput = New(flat.op, [m.x, *flat.inputs[1:]], like=flat, types=[with_shape(m.x, flat.out.shape)])
+    return New(product.op, [rows, weights, *product.inputs[2:]], like=product)
+
+
+def _reordered(weights: Array, dims: list[int], order: list[int], transposed: int) -> Array | None:
+    """Weights whose rows belong to axes of these lengths, with the axes moved back from this order; None for no matrix."""
+    if weights.ndim != 2 or weights.shape[1 if transposed else 0] != math.prod(dims):
+        return None
+    back = list(inverse(tuple(order)))
+    if transposed:
+        moved = weights.reshape(-1, *dims).transpose(0, *(axis + 1 for axis in back))
+    else:
+        moved = weights.reshape(*dims, -1).transpose(*back, len(dims))
+    return np.ascontiguousarray(moved).reshape(weights.shape)
+
+
+RULES = swap_scores + pool_other_axis + fold_transpose_into_weights
