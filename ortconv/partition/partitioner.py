@@ -234,7 +234,8 @@ class Grouping:
         read = (v for node in nodes for v in node.present_reads if not v.is_constant)
         if any(v.producer is None or self.number.get(v.producer) not in inside for v in read):
             return None
-        return _only_constants(len(region_inputs(nodes)))
+        message = f"all {len(region_inputs(nodes))} inputs of the partition are constants"
+        return Objection(ONLY_CONSTANTS, f"{message}: NNAPI needs 1 input that is not", "fold the constants")
 
     def members(self, group: Iterable[int]) -> tuple[NodeUnit, ...]:
         return tuple(self.units[u] for u in group)
@@ -327,14 +328,6 @@ def _trivial(nodes: Sequence[Node]) -> Objection:
     ops = ", ".join(dict.fromkeys(n.op for n in nodes))
     why = "which computes nothing" if len(nodes) == 1 else "which compute next to nothing"
     return Objection("trivial", f"the partition would be {len(nodes)} {ops}, {why}")
-
-
-def _only_constants(count: int) -> Objection:
-    return Objection(
-        ONLY_CONSTANTS,
-        f"all {count} inputs of the partition are constants: NNAPI needs 1 input that is not",
-        "fold the constants",
-    )
 
 
 def _fingerprint(graph: Graph) -> int:
