@@ -98,8 +98,8 @@ def _infer(model: Bare, warn: Callable[[str], None]) -> ModelProto:
     found = _found(typed, declared, read)
     merged, wrong = _compare(typed, declared, found, read)
     if not wrong and any(merged):
-        if not _read(inferred.graph, merged):
-            _state(typed, merged)
+        if not any(merged[1:]) and merged[0].keys().isdisjoint(_operands(inferred.graph)):
+            _state(typed, merged)  # no node reads these values, so the types of others do not depend on them
             return inferred
         wrong = _misnamed_outputs(message, inferred.graph, merged[0])
     if not wrong and any(merged):
@@ -279,11 +279,6 @@ def _found(graphs: Sequence[GraphProto], declared: TypesByGraph, read: TypeReade
                     own[info.name] = type
         found.append(own)
     return found
-
-
-def _read(graph: GraphProto, types: TypesByGraph) -> bool:
-    """True if nodes read any of these values, or a subgraph has some: then the types of others depend on them."""
-    return any(types[1:]) or not types[0].keys().isdisjoint(_operands(graph))
 
 
 def _misnamed_outputs(message: bytes, graph: GraphProto, declared: Mapping[str, ValueType]) -> list[str]:

@@ -54,20 +54,11 @@ class Contents(NamedTuple):
 
 def contents(graph: GraphProto) -> Contents:
     """The subgraphs and the nodes of a graph."""
-    found: list[GraphProto] = []
-    nodes: dict[str, list[NodeProto]] = defaultdict(list)
-    _add_contents(graph, found, nodes)
+    found, nodes = list(graphs(graph)), defaultdict(list)
+    for part in found:
+        for node in part.node:
+            nodes[str(node.op_type)].append(node)  # bytes in a damaged message
     return Contents(found, dict(nodes))
-
-
-def _add_contents(graph: GraphProto, found: list[GraphProto], nodes: dict[str, list[NodeProto]]) -> None:
-    found.append(graph)
-    for node in graph.node:
-        nodes[str(node.op_type)].append(node)  # bytes in a damaged message
-        for attribute in node.attribute:
-            if attribute.type in _WITH_GRAPHS:
-                for sub in _held(attribute):
-                    _add_contents(sub, found, nodes)
 
 
 def value_names(graph: GraphProto) -> Names:

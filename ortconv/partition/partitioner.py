@@ -227,7 +227,9 @@ class Grouping:
         provider = self.target.provider
         nodes = self.nodes(group)
         if is_trivial(nodes, provider):
-            return _trivial(nodes)
+            ops = ", ".join(dict.fromkeys(n.op for n in nodes))
+            why = "which computes nothing" if len(nodes) == 1 else "which compute next to nothing"
+            return Objection("trivial", f"the partition would be {len(nodes)} {ops}, {why}")
         if not provider.reads_constants:
             return None
         inside = set(group)
@@ -322,12 +324,6 @@ def _stopped(node: Node, origin: Node) -> Objection:
 def is_trivial(nodes: Sequence[Node], provider: Provider) -> bool:
     """True for nodes that are too trivial for a partition."""
     return (len(nodes) == 1 and nodes[0].op in provider.alone) or all(n.op in provider.trivial for n in nodes)
-
-
-def _trivial(nodes: Sequence[Node]) -> Objection:
-    ops = ", ".join(dict.fromkeys(n.op for n in nodes))
-    why = "which computes nothing" if len(nodes) == 1 else "which compute next to nothing"
-    return Objection("trivial", f"the partition would be {len(nodes)} {ops}, {why}")
 
 
 def _fingerprint(graph: Graph) -> int:
