@@ -6,6 +6,7 @@ The result depends on the block length of this machine's CPU, so it is produced 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -141,7 +142,9 @@ def _conv(node: Node, blocks: BlockedValues) -> bool:
     image, total = x if form.direct else blocks.entering(x, node), blocks.entering(z, node)
     if image is None:
         return False
-    weights = _filters(node, w, blocks, inputs=not form.direct and not form.depthwise)
+    inner = not form.direct and not form.depthwise
+    block = partial(filters_to_blocks, array_of(w), blocks.block, inputs=inner)
+    weights = blocks.constant(node, w, f"filters {inner}", block)
     inputs = without_absent([image, weights, _filled_bias(node, b, blocks), total])
     group = {"group": padded(node.attr("group", 1), blocks.block)} if form.depthwise else {}
     blocks.make(node, "Conv", inputs, {**node.attrs, **group})
@@ -171,11 +174,6 @@ def _conv_form(node: Node, x: Value, filters: Sequence[int], blocks: BlockedValu
 def _pays_to_leave(x: Value, channels: int, block: int) -> bool:
     """True for an image whose channels fill at most half of a block, unless it is a single pixel."""
     return 2 * channels <= block and x.shape is not None and x.shape[2:] != (1, 1)
-
-
-def _filters(node: Node, w: Value, blocks: BlockedValues, *, inputs: bool) -> Value:
-    name = f"filters {inputs}"
-    return blocks.constant(node, w, name, lambda: filters_to_blocks(array_of(w), blocks.block, inputs=inputs))
 
 
 def _filled_bias(node: Node, b: Value | None, blocks: BlockedValues) -> Value | None:

@@ -140,7 +140,10 @@ def plain_gemm(m: Match) -> Replacement:
     """
     node, out = m.root, m.root.out.static_shape
     alpha, beta = float(attribute(node, "alpha")), float(attribute(node, "beta"))
-    if not is_float(m.a, m.b, m.c) or out is None or m.a.rank != 2 or (alpha == 1 and _is_plain(m, beta, out[1])):
+    if not is_float(m.a, m.b, m.c) or out is None or m.a.rank != 2:
+        return None
+    is_plain = not node.attr("transA", 0) and (m.b.constant is not None or node.attr("transB", 0) != 0)
+    if is_plain and alpha == 1 and _is_row(m.c, beta, out[1]):
         return None
     c = m.c if beta != 0 else None
     bias, b = _folded(c, beta, out[1]), _scaled_matrix(m, alpha)
@@ -167,12 +170,6 @@ def _product(m: Match, b: NewInput, bias: list[NewInput]) -> New:
     if m.b.constant is None and not transposed:
         b, transposed = transpose(b, (1, 0)), True
     return New("Gemm", [a, b, *bias], {"transB": 1} if transposed else {}, like=m.root)
-
-
-def _is_plain(m: Match, beta: float, width: int) -> bool:
-    """True for a Gemm in the plain form, apart from alpha."""
-    known = m.b.constant is not None or m.root.attr("transB", 0)
-    return bool(known) and not m.root.attr("transA", 0) and _is_row(m.c, beta, width)
 
 
 def _is_row(c: Value | None, beta: float, width: int) -> bool:

@@ -47,9 +47,7 @@ def layer_norm(m: Match) -> Replacement:
     return y if m.bias is None else add(y, m.bias)
 
 
-@rule(
-    "RMSNormalizationToMean", P("RMSNormalization", "x", "scale"), P("SimplifiedLayerNormalization", "x", "scale")
-)  # fmt: skip
+@rule("RMSNormalizationToMean", P(("RMSNormalization", "SimplifiedLayerNormalization"), "x", "scale"))
 def rms_norm(m: Match) -> Replacement:
     """RMSNormalization(x, scale)  ->  x / Sqrt(ReduceMean(x * x) + epsilon) * scale
 
@@ -91,7 +89,7 @@ def group_norm(m: Match) -> Replacement:
     if shape is None or len(shape) < 3 or groups < 1 or shape[1] % groups:
         return None
     each = 1 if since_version(m.root) >= 21 else shape[1] // groups
-    scale, bias = (_per_channel(v, each, len(shape)) for v in (m.scale, m.bias))
+    scale, bias = (_by_channel(v, each, len(shape)) for v in (m.scale, m.bias))
     if scale is None or bias is None:
         return None
     grouped = reshape(m.x, (shape[0], groups, math.prod(shape[1:]) // groups))
@@ -99,10 +97,11 @@ def group_norm(m: Match) -> Replacement:
     return add(mul(y, scale), bias)
 
 
-def _per_channel(value: Value, repeats: int, rank: int) -> NewInput:
-    if repeats == 1 or value.constant is None:
-        return trailing(value, rank) if repeats == 1 else None
-    return np.repeat(value.constant.numpy(), repeats).reshape(-1, *(1,) * (rank - 2))
+def _by_channel(value: Value, repeats: int, rank: int) -> NewInput:
+    """A vector of groups, each of this number of channels, as `trailing`; None if it cannot be repeated."""
+    if repeats == 1:
+        return trailing(value, rank)
+    return value.constant and np.repeat(value.constant.numpy(), repeats).reshape(-1, *(1,) * (rank - 2))
 
 
 def _reduced(m: Match) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -113,12 +112,6 @@ def _reduced(m: Match) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     if not axes:
         return None if m.root.attr("noop_with_empty_axes", 0) else (shape, tuple(range(len(shape))))
     return shape, tuple(sorted({a % len(shape) for a in axes}))
-
-
-def _summed(m: Match, x: NewInput, shape: tuple[int, ...], axes: tuple[int, ...]) -> NewInput:
-    count = math.prod(shape[a] for a in axes)
-    found = mean(x, axes, m.graph, m.root.attr("keepdims", 1))
-    return found if count == 1 else mul(found, count)
 
 
 @rule("ReduceToMean", P(("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum"), "x", ...))
@@ -137,7 +130,10 @@ def reduction(m: Match) -> Replacement:
         x = mul(x, x)
     elif name == "ReduceL1":
         x = op("Abs", x)
-    y = _summed(m, x, *found)
+    shape, axes = found
+    count = math.prod(shape[a] for a in axes)
+    y = mean(x, axes, m.graph, m.root.attr("keepdims", 1))
+    y = y if count == 1 else mul(y, count)
     behind = {"ReduceL2": "Sqrt", "ReduceLogSum": "Log"}.get(name)
     return op(behind, y) if behind else y
 

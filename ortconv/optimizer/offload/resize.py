@@ -110,11 +110,9 @@ def plain_resize(m: Match) -> Replacement:
     if not by_scale and not needs_both:
         return New("Resize", [m.x, None, None, integers(out)], attrs, like=node)
     stated = np.array(scales, np.float32) if by_scale else scales_between(shape, out)
-    return (
-        None
-        if stated is None
-        else New("Resize", [m.x, node.input(1) if needs_both else None, stated], attrs, like=node)
-    )
+    if stated is None:
+        return None
+    return New("Resize", [m.x, node.input(1) if needs_both else None, stated], attrs, like=node)
 
 
 def _plain_attributes(node: Node, shape: Sequence[int], out: Sequence[int]) -> dict[str, Attribute]:
