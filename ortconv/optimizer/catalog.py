@@ -3,7 +3,7 @@
 The facts are in the docstring of the rule's or pass's function. Its first paragraph describes the rewrite. Further lines may start
 with one of these words:
 
-    Counterpart:  the name of ONNX Runtime's transformer or rule, or "none" and the reason
+    Counterpart:  the name of ONNX Runtime's transformer or rule, or "none" and the reason; without this line, there is none
     Differs:      differences from the counterpart
     Opt-in:       why it runs only on request
     Also:         another name under which the function reports its rewrites
@@ -49,7 +49,13 @@ def entries() -> tuple[RewriteEntry, ...]:
                 for name, doc, patterns in _documented(p):
                     known = found.get(name) or RewriteEntry(name, level, p.name, opt_in)
                     found[name] = _merged(known, doc, patterns)
-    return tuple(found.values())
+    return tuple(map(_with_counterpart, found.values()))
+
+
+def _with_counterpart(entry: RewriteEntry) -> RewriteEntry:
+    """The entry with the counterpart that rewrites of its level have if they state none."""
+    default = "CPU kernels support the node as it is" if entry.level == "offload" else "beyond ONNX Runtime"
+    return entry if entry.counterpart else entry._replace(counterpart=(f"none: {default}",))
 
 
 def _documented(p: Pass) -> Iterator[tuple[str, str, tuple[P, ...]]]:

@@ -230,10 +230,7 @@ def drop_empty_operands(m: Match) -> Replacement:
 
 @rule("SumOfTwo", P("Sum", "a", "b"))
 def replace_sum(m: Match) -> Replacement:
-    """Sum(a, b)  ->  a + b, which more rules and execution providers support
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Sum(a, b)  ->  a + b, which more rules and execution providers support"""
     return New("Add", [m.a, m.b], {}, like=m.root) if m.graph.opset() >= 8 else None
 
 

@@ -122,8 +122,6 @@ _BEFORE = (BATCH_NORM, P(("Flatten", "Reshape"), BATCH_NORM, ..., name="flat"))
 def fold_batch_norm_product(m: Match) -> Replacement:
     """Gemm(Flatten(BatchNormalization(x)), w, c)  ->  Gemm(Flatten(x), w', c'); also with MatMul, and with Reshape or
     nothing instead of Flatten
-
-    Counterpart: none: beyond ONNX Runtime
     """
     affine, product, w = batch_norm(m.node("bn")), m.root, m.tensor("w")
     if affine is None or w.dtype not in FLOATS or product.attr("transA", 0) or {w.rank, product.out.rank} != {2}:

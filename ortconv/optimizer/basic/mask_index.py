@@ -117,10 +117,7 @@ def is_true(value: Value | None, depth: int = DEPTH) -> bool:
 
 @rule("IndexedMaskFusion", P("Gather", P(("Flatten", "Reshape"), "x", ..., name="flat", shared=True), "index"))
 def fuse_flat_lookup(m: Match) -> Replacement:
-    """Gather(Flatten(x), positions in x, row by row)  ->  Reshape(x)
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Gather(Flatten(x), positions in x, row by row)  ->  Reshape(x)"""
     x = m.x
     found, size = strides(m.index), None if x.shape is None else times(*x.shape)
     if found is None or size is None or m.root.attr("axis", 0) != 0:

@@ -14,10 +14,7 @@ from ortconv.optimizer.pattern import Match, P
 
 @rule("FillElimination", *from_operand(P("ConstantOfShape", ..., name="fill", shared=True)))
 def eliminate_filled_operand(m: Match) -> Replacement:
-    """op(x, ConstantOfShape<k>(shape))  ->  op(x, k), where that has the same shape; x, if k is neutral
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """op(x, ConstantOfShape<k>(shape))  ->  op(x, k), where that has the same shape; x, if k is neutral"""
     fill = m.node("fill")
     filled = fill.out
     if not keeps_shape(m.root, filled, ()):

@@ -23,7 +23,6 @@ NEAR_ONE = 1e-6
 def hard_sigmoid(m: Match) -> Replacement:
     """HardSigmoid<alpha, beta>(x)  ->  Clip(6 * alpha * x + 6 * beta, 0, 6) / 6, without the first product if alpha is 1/6
 
-    Counterpart: none: CPU kernels support HardSigmoid
     Opt-in: more nodes; useful only if an accelerator supports them but not HardSigmoid.
     """
     alpha, beta = float(attribute(m.root, "alpha")), float(attribute(m.root, "beta"))
@@ -37,7 +36,6 @@ def hard_sigmoid(m: Match) -> Replacement:
 def hard_swish(m: Match) -> Replacement:
     """HardSwish(x)  ->  x * (Clip(x + 3, 0, 6) / 6)
 
-    Counterpart: none: CPU kernels support HardSwish
     Opt-in: more nodes; useful only if an accelerator supports them but not HardSwish.
     """
     return mul(m.x, mul(clipped(add(m.x, 3), 0, 6, m.graph), 1 / 6))
@@ -55,7 +53,6 @@ def clip(m: Match) -> Replacement:
 
     Up to rank 4, Relu stays for Max(x, 0), and Clip for bounds of 0 and 6 or -1 and 1.
 
-    Counterpart: none: CPU kernels support Clip
     Opt-in: two nodes instead of one; useful only if an accelerator supports these bounds in no other way.
     """
     low, high = clip_bounds(m.root)
@@ -76,7 +73,6 @@ def clip(m: Match) -> Replacement:
 def relu_of_high_rank(m: Match) -> Replacement:
     """Relu(x)  ->  Max(x, 0), for x of rank 5 or more
 
-    Counterpart: none: CPU kernels support Relu of any rank
     Opt-in: useful only for an accelerator that supports Relu only up to rank 4.
     """
     return op("Max", m.x, 0.0) if (m.x.rank or 0) > 4 and m.graph.opset() >= BROADCASTING_MIN else None
@@ -86,7 +82,6 @@ def relu_of_high_rank(m: Match) -> Replacement:
 def softplus(m: Match) -> Replacement:
     """Softplus(x)  ->  Relu(x) + Log(1 + Exp(-Abs(x)))
 
-    Counterpart: none: CPU kernels support Softplus
     Opt-in: more nodes; useful only if an accelerator supports them but not Softplus.
     """
     return _softplus(m.x)
@@ -100,7 +95,6 @@ def _softplus(x: NewInput) -> New:
 def softsign(m: Match) -> Replacement:
     """Softsign(x)  ->  x / (1 + Abs(x))
 
-    Counterpart: none: CPU kernels support Softsign
     Opt-in: more nodes; useful only if an accelerator supports them but not Softsign.
     """
     return div(m.x, add(op("Abs", m.x), 1))
@@ -133,7 +127,6 @@ def swish(m: Match) -> Replacement:
 def selu(m: Match) -> Replacement:
     """Selu<alpha, gamma>(x)  ->  gamma * Elu<alpha>(x)
 
-    Counterpart: none: CPU kernels support Selu
     Opt-in: two nodes instead of one; useful only if an accelerator supports them but not Selu.
     """
     alpha, gamma = float(attribute(m.root, "alpha")), float(attribute(m.root, "gamma"))
@@ -144,7 +137,6 @@ def selu(m: Match) -> Replacement:
 def celu(m: Match) -> Replacement:
     """Celu<alpha>(x)  ->  alpha * Elu(x / alpha)
 
-    Counterpart: none: ONNX Runtime supports Celu
     Opt-in: more nodes; useful only if an accelerator supports them but not Celu.
     """
     alpha = float(attribute(m.root, "alpha"))
@@ -159,7 +151,6 @@ def celu(m: Match) -> Replacement:
 def elu(m: Match) -> Replacement:
     """Elu<alpha>(x)  ->  Relu(x) + Min(alpha * (Exp(x) - 1), 0)
 
-    Counterpart: none: CPU kernels support Elu
     Opt-in: more nodes; useful only if an accelerator supports them but not Elu: NNAPI at feature level 29.
     """
     alpha = float(attribute(m.root, "alpha"))
@@ -204,7 +195,6 @@ STEEP = 2.0**100
 def erf_by_exp(m: Match) -> Replacement:
     """Erf(x)  ->  sign(x) * (1 - polynomial(1 / (1 + 0.3275911 * Abs(x))) * Exp(-x * x)), with sign(x) as Clip(2^100 * x, -1, 1)
 
-    Counterpart: none: CPU kernels support Erf
     Opt-in: the absolute error is up to 5e-7, rounding included, which is large relative to results near 0.
     """
     if m.graph.opset() < 11:

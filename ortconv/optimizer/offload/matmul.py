@@ -69,7 +69,6 @@ def by_rows(m: Match) -> Replacement:
 def by_gemm(m: Match) -> Replacement:
     """MatMul(a, b)  ->  Reshape(Gemm<transB = 1>(Reshape(a), Transpose(b))), for a computed matrix b
 
-    Counterpart: none: CPU kernels support MatMul
     Opt-in: more nodes; useful only if an accelerator supports computed weights only in the form of Gemm.
     """
     shapes = _by_matrix(m)
@@ -88,7 +87,6 @@ def equal_ranks(m: Match) -> Replacement:
 
     A constant stack is repeated if it is smaller than the other one.
 
-    Counterpart: none: CPU kernels support MatMul
     Opt-in: more nodes and constants; useful only if an accelerator needs stacks of equal size.
     """
     left, right = shape_of(m.a), shape_of(m.b)
@@ -135,7 +133,6 @@ def _repeated(value: Value, shape: tuple[int, ...]) -> NewInput:
 def plain_gemm(m: Match) -> Replacement:
     """Gemm with alpha, beta, transA, a computed b or any c  ->  Gemm without them, with Transpose, Mul and Add if needed
 
-    Counterpart: none: CPU kernels support Gemm
     Opt-in: more nodes; useful only if an accelerator has only the plain form.
     """
     node, out = m.root, m.root.out.static_shape

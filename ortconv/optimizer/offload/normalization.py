@@ -65,7 +65,6 @@ def rms_norm(m: Match) -> Replacement:
 def instance_norm(m: Match) -> Replacement:
     """InstanceNormalization(x, scale, bias)  ->  (x - mean) / Sqrt(ReduceMean((x - mean)^2) + epsilon) * scale + bias
 
-    Counterpart: none: CPU kernels support InstanceNormalization
     Opt-in: more nodes; useful only if an accelerator supports them but not InstanceNormalization.
     """
     rank = m.x.rank
@@ -118,7 +117,6 @@ def _reduced(m: Match) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 def reduction(m: Match) -> Replacement:
     """ReduceSum(x)  ->  ReduceMean(x) * count; also ReduceSumSquare, ReduceL1, ReduceL2 and ReduceLogSum
 
-    Counterpart: none: CPU kernels support these reductions
     Opt-in: more nodes; useful only if an accelerator supports ReduceMean and no other reduction.
     """
     found = _reduced(m)
@@ -149,7 +147,6 @@ def reduced_max(m: Match) -> Replacement:
 
     Also ReduceMin, with the signs changed before and after.
 
-    Counterpart: none: CPU kernels support these reductions
     Opt-in: more nodes; useful only if an accelerator supports pooling but not these reductions. A pool of infinite elements
     gives the largest finite number, so x must not depend on an infinite constant, such as a mask has.
     """
@@ -199,7 +196,6 @@ def _rows(m: Match) -> tuple[tuple[int, ...], int, int] | None:
 def softmax_of_rows(m: Match) -> Replacement:
     """Softmax(x)  ->  Reshape(Softmax<1>(Reshape(x))) of a matrix, if the axis is the last
 
-    Counterpart: none: CPU kernels support any rank
     Opt-in: more nodes; useful only if an accelerator supports only matrices: NNAPI below feature level 29.
     """
     found = _rows(m)
@@ -213,7 +209,6 @@ def softmax_of_rows(m: Match) -> Replacement:
 def softmax_of_last_axis(m: Match) -> Replacement:
     """Softmax(x) along another axis  ->  Transpose(Softmax(Transpose(x))) along the last; also LogSoftmax
 
-    Counterpart: none: CPU kernels support any axis
     Opt-in: two more nodes; useful only if an accelerator supports only the last axis: NNAPI below feature level 29.
     """
     rank = m.x.rank
@@ -231,7 +226,6 @@ def softmax_of_last_axis(m: Match) -> Replacement:
 def log_softmax(m: Match) -> Replacement:
     """LogSoftmax(x)  ->  d - Log(sum of Exp(d)) with d = x - max(x), if the axis is the last
 
-    Counterpart: none: CPU kernels support LogSoftmax
     Opt-in: more nodes; useful only if an accelerator supports them but not LogSoftmax.
     """
     found = _rows(m)

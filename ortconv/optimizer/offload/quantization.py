@@ -46,7 +46,6 @@ def quantized_reshape(m: Match) -> Replacement:
 def quantized_rows(m: Match) -> Replacement:
     """MatMul(a, b) between quantizers  ->  MatMul of matrices between Reshapes, all of them between quantizers, for constant b
 
-    Counterpart: none: CPU kernels support stacks of matrices
     Opt-in: more nodes; useful only if an accelerator supports only matrices.
     """
     dq, weights = m.node("dq"), m.node("weights")

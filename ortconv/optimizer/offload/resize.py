@@ -96,7 +96,6 @@ def plain_resize(m: Match) -> Replacement:
 
     Nearest neighbors become asymmetric and rounded down; pytorch_half_pixel becomes half_pixel if no axis shrinks to 1.
 
-    Counterpart: none: CPU kernels support every form
     Opt-in: useful only for an accelerator that has only the plain forms.
     """
     node, shapes, scales = m.root, _shapes(m.root), _scales(m.root)
@@ -138,7 +137,6 @@ def _is_empty_constant(value: Value | None) -> bool:
 def nearest(m: Match) -> Replacement:
     """Resize<nearest>(x) or Upsample<nearest>(x)  ->  Gather of the nearest elements along each axis
 
-    Counterpart: none: CPU kernels support Resize
     Opt-in: more nodes; useful only if an accelerator supports Gather but not this Resize.
     """
     found = _nearest(m.root) if is_float(m.x) else None

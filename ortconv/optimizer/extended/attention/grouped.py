@@ -22,10 +22,7 @@ _HEADS = P("Transpose", P("Reshape", "x", "heads", name="split"), name="transpos
 
 @rule("RotaryRowsFusion", rotated(_HEADS))
 def rotate_rows(m: Match) -> Replacement:
-    """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), if the rows of x are split into heads
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), if the rows of x are split into heads"""
     split, transpose = m.node("split"), m.node("transpose")
     x, dims, width = m.x.shape, split.out.shape, m.cos.dim(1)
     if x is None or dims is None or len(x) != 3 or len(dims) != 4 or transpose_perm(transpose) != SPLIT:
@@ -97,10 +94,7 @@ def _reshaped(m: Match, x: New) -> Replacement:
 
 @rule("HeadOrderFusion", _swapped(P("MatMul", "x", C("w"), name="product")))
 def swap_columns(m: Match) -> Replacement:
-    """Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(MatMul(x, w))))  ->  Reshape(MatMul(x, w')), with the columns of w in that order
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(MatMul(x, w))))  ->  Reshape(MatMul(x, w')), with the columns of w in that order"""
     product = m.node("product")
     order = _order(m, product.out)
     if order is None or m.w.rank != 2 or len(m.w.uses) > 1:

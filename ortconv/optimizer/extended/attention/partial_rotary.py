@@ -57,10 +57,7 @@ def by_rows(m: Match, x: Value, **attrs: Attribute) -> New | None:
 
 @rule("PartialRotaryFusion", P("Concat", rotated("part"), "rest"))
 def rotate_heads(m: Match) -> Replacement:
-    """Concat(RotaryEmbedding(first part of Transpose(x)), second part)  ->  Transpose(RotaryEmbedding<rotary_embedding_dim>(x))
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Concat(RotaryEmbedding(first part of Transpose(x)), second part)  ->  Transpose(RotaryEmbedding<rotary_embedding_dim>(x))"""
     transpose = producer_of(_whole(m), "Transpose")
     if transpose is None or transpose_perm(transpose) != SPLIT:
         return None
