@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ortconv.onnxio.external import ExternalData
 from ortconv.onnxio.imports import import_used, keep_last_imports, raise_opset
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
 from ortconv.onnxio.messages import contents, graphs, walk
-from ortconv.onnxproto import GraphProto, ModelProto, NodeProto, TensorProto
+from ortconv.onnxproto import GraphProto, ModelProto, TensorProto
 from ortconv.process import return_freed_memory, without_collections
 
 SMALL_EXTERNAL = 8 * wire.THRESHOLD
@@ -84,14 +84,10 @@ def names_in(path: str | Path) -> tuple[set[str], set[str], set[str]]:
     except OrtconvError as error:
         raise error.at(file=path) from error
     nodes = [*walk(proto.graph.node), *walk(node for function in proto.functions for node in function.node)]
-    locations = {_location(tensor) for tensor in _tensors(proto.graph, nodes) if not _is_cut(tensor)}
+    tensors = [tensor for part in graphs(proto.graph) for tensor in part.initializer]
+    tensors += (tensor for node in nodes for a in node.attribute for tensor in (a.t, *a.tensors))
+    locations = {_location(tensor) for tensor in tensors if not _is_cut(tensor)}
     return _symbols(proto.graph), {node.op_type for node in nodes}, locations - {""}
-
-
-def _tensors(graph: GraphProto, nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
-    """The constants of a graph, its subgraphs, and of attributes of nodes."""
-    yield from (tensor for part in graphs(graph) for tensor in part.initializer)
-    yield from (tensor for node in nodes for a in node.attribute for tensor in (a.t, *a.tensors))
 
 
 def _location(tensor: TensorProto) -> str:

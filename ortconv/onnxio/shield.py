@@ -381,15 +381,10 @@ def _sliced_axes(node: NodeProto, held: Mapping[str, TensorProto], rank: int) ->
     return range(rank)
 
 
-def _below_zero(inferred: GraphProto) -> set[str]:
-    """The values with a negative size."""
-    values = (v for graph in graphs(inferred) for v in (*graph.value_info, *graph.output))
-    return {v.name for v in values if any(d.dim_value < 0 for d in v.type.tensor_type.shape.dim)}
-
-
 def refuse_slices_below_zero(inferred: GraphProto) -> None:
     """Raise SliceBelowZeroError if a hidden Slice reads a value with a negative size: onnx and onnxruntime end the process."""
-    below = _below_zero(inferred)
+    values = [v for graph in graphs(inferred) for v in (*graph.value_info, *graph.output)]
+    below = {v.name for v in values if any(d.dim_value < 0 for d in v.type.tensor_type.shape.dim)}
     slices = (node for node in walk(inferred.node) if node.op_type == MARK + "Slice")
     if all(below.isdisjoint(node.input) for node in slices):
         return

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Ints, Node, Value
+from ortconv.ir.graph import Attribute, Ints, Node
 from ortconv.ir.operands import axes_of, ints
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.schema import since_version
@@ -196,16 +196,13 @@ def _squeeze(node: Node, slot: int, perm: Perm) -> Push | None:
     stated = axes_of(node)
     if stated is None:
         return None
-    axes = _normal_axes(stated, len(perm)) if stated else _axes_of_one(node.inputs[0])
+    shape = None if node.inputs[0] is None else node.inputs[0].static_shape
+    ones = None if shape is None else [i for i, d in enumerate(shape) if d == 1]
+    axes = _normal_axes(stated, len(perm)) if stated else ones
     if axes is None:
         return None
     attrs, constants = _with_axes(node, sorted(perm[a] for a in axes)) if stated else (node.attrs, {})
     return Push((0,), (compress(perm, axes),), attrs, constants)
-
-
-def _axes_of_one(value: Value | None) -> list[int] | None:
-    shape = None if value is None else value.static_shape
-    return None if shape is None else [i for i, d in enumerate(shape) if d == 1]
 
 
 def _unsqueeze(node: Node, slot: int, perm: Perm) -> Push | None:

@@ -370,19 +370,14 @@ def block_channels(graph: Graph, context: Context) -> int:
         handler = HANDLERS.get((node.domain, node.op))
         if handler is not None and _makes_images(node) and context.may_touch(node) and handler(node, blocks):
             context.record(NAME, node.label, 1, 1)
+    for node in reversed(blocks.replaced):
+        for value in node.present_outputs:
+            if value.is_used:
+                _leave(node, value, blocks)
+        graph.remove_dead(node)
     if blocks.replaced:
-        _leave_all(blocks)
         context.amend()
     return len(blocks.replaced)
-
-
-def _leave_all(blocks: BlockedValues) -> None:
-    """Remove the replaced nodes, and convert their outputs back where that is needed."""
-    for node in reversed(blocks.replaced):
-        for value in node.outputs:
-            if value is not None and value.is_used:
-                _leave(node, value, blocks)
-        blocks.graph.remove_dead(node)
 
 
 def _leave(node: Node, value: Value, blocks: BlockedValues) -> None:

@@ -150,7 +150,9 @@ def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
     if not context.may_touch(*nodes, *(node for side in heads for node in side.nodes), *biased.nodes):
         return None
     projections = _projections(*heads)
-    guarded = after.guard is not None and not _keeps_nan(biased, projections)
+    only_added = biased.layers is None and not biased.replaces
+    keeps_nan = projections is not None and only_added and leaves_a_key(biased.mask)  # see `_guard`
+    guarded = after.guard is not None and not keeps_nan
     if guarded and not _may_guard_rows(biased, *heads):
         return None
     mask = _mask(biased, after.root, heads, masks, guarded)
@@ -211,12 +213,6 @@ def _sides(biased: Biased, after: After) -> Sides | None:
         return None
     scale = path.scale * heads[0].scale * heads[1].scale
     return Sides(heads, multiply, unstack, scale) if is_known(scale) else None
-
-
-def _keeps_nan(biased: Biased, projections: tuple[Projection, ...] | None) -> bool:
-    """True if NaN reaches the result even without the guard after the Softmax; see `_guard`."""
-    only_one = biased.layers is None and not biased.replaces
-    return projections is not None and only_one and leaves_a_key(biased.mask)
 
 
 def _may_guard_rows(biased: Biased, query: Heads, key: Heads, value: Heads) -> bool:

@@ -127,13 +127,14 @@ def fuse(graph: Graph, context: Context) -> int:
 
     Counterpart: none: its GroupQueryAttentionFusion supports other providers only
     """
-    tables = Tables(graph)
-    return sum(_fuse(node, tables, context) for node in graph if node.op in _PATTERNS and node.domain == "")
+    tables, roots = Tables(graph), _PATTERNS if graph.opset() >= SLICE_BY_INPUTS else ()
+    return sum(_fuse(node, tables, context) for node in graph if node.op in roots and node.domain == "")
 
 
 def _fuse(root: Node, tables: Tables, context: Context) -> bool:
     graph = tables.graph
-    found = None if graph.opset() < SLICE_BY_INPUTS else _find(root)
+    rotations = (_rotation(m) for pattern in _PATTERNS[root.op] for m in matches(pattern, root))
+    found = next(filter(None, rotations), None)
     if found is None or 0 in (found.x.shape or ()) or not context.may_touch(root, *found.nodes):
         return False
     if not context.may_make(graph, New("RotaryEmbedding", [found.x], domain=MICROSOFT)):
@@ -191,11 +192,6 @@ _PATTERNS = {
     ],
 }
 """The forms of a rotation, by the operator of their last node."""
-
-
-def _find(root: Node) -> Rotation | None:
-    found = (_rotation(m) for pattern in _PATTERNS[root.op] for m in matches(pattern, root))
-    return next(filter(None, found), None)
 
 
 def _rotation(m: Match) -> Rotation | None:
