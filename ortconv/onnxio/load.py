@@ -31,15 +31,15 @@ LARGE = 1 << 20
 """After a message with more bytes, without weights, memory that onnx used is returned to the system: Python does not reuse it."""
 
 
+Sizes = Mapping[str, int]
+"""Numbers for symbolic dimensions, by name."""
+
 Check = Callable[[GraphProto], None]
 """Raises an error to refuse a graph, before types are inferred and the model is built."""
 
 
 def load(
-    path: str | Path,
-    fix_dims: Mapping[str, int] | None = None,
-    oldest_opset: int = OLDEST_OPSET,
-    check: Check | None = None,
+    path: str | Path, fix_dims: Sizes | None = None, oldest_opset: int = OLDEST_OPSET, check: Check | None = None
 ) -> Model:
     """Load and check an .onnx file. Functions are inlined, types and shapes inferred, and weights left in the mapped file.
 
@@ -65,10 +65,7 @@ def from_proto(proto: ModelProto) -> Model:
 
 
 def from_bytes(
-    data: memoryview,
-    fix_dims: Mapping[str, int] | None = None,
-    oldest_opset: int = OLDEST_OPSET,
-    check: Check | None = None,
+    data: memoryview, fix_dims: Sizes | None = None, oldest_opset: int = OLDEST_OPSET, check: Check | None = None
 ) -> Model:
     """Build the model of a serialized message that contains its weights."""
     model = _load(data, None, fix_dims, oldest_opset, check)
@@ -111,11 +108,7 @@ def _nameless(graph: GraphProto) -> dict[str, Any]:
 
 
 def _load(
-    data: memoryview,
-    external: ExternalData | None,
-    fix_dims: Mapping[str, int] | None,
-    oldest_opset: int,
-    check: Check | None,
+    data: memoryview, external: ExternalData | None, fix_dims: Sizes | None, oldest_opset: int, check: Check | None
 ) -> Model:
     """The model. The hint of an error says so if only the fixed sizes are at fault."""
     try:
@@ -129,11 +122,7 @@ def _load(
 
 
 def _built(
-    data: memoryview,
-    external: ExternalData | None,
-    fix_dims: Mapping[str, int] | None,
-    oldest_opset: int,
-    check: Check | None,
+    data: memoryview, external: ExternalData | None, fix_dims: Sizes | None, oldest_opset: int, check: Check | None
 ) -> Model:
     message, payloads = _skeleton(data)
     proto = _parse(data, message)
@@ -283,7 +272,7 @@ def _show_read(graph: GraphProto, message: bytes, resolve: Resolve) -> bool:
     return bool(hidden)
 
 
-def _fix_dims(graph: GraphProto, fixed: Mapping[str, int]) -> None:
+def _fix_dims(graph: GraphProto, fixed: Sizes) -> None:
     """Replace symbolic dimensions by numbers everywhere in the graph."""
     symbols = _symbols(graph)
     unknown = [name for name in fixed if name not in symbols]

@@ -112,7 +112,11 @@ def fold_conv_add(m: Match) -> Replacement:
     Differs: ConvTranspose, subtraction, the constant on the left, and every shape that varies along the channels only;
         rounded once.
     """
-    return _fold_arithmetic(m)
+    affine = _affine(m)
+    with np.errstate(all="ignore"):
+        if affine is None or (m.b is not None and round_together(wide(m.b) * affine.scale, affine.shift)):
+            return None
+    return folded(m, affine)
 
 
 @rule("ConvMulFusion", *with_factor(_CONV, C("k")))
@@ -123,15 +127,8 @@ def fold_conv_mul(m: Match) -> Replacement:
     Differs: ConvTranspose, division, the constant on the left, and every shape that varies along the channels only;
         rounded once.
     """
-    return _fold_arithmetic(m)
-
-
-def _fold_arithmetic(m: Match) -> New | None:
     affine = _affine(m)
-    with np.errstate(all="ignore"):
-        if affine is None or (m.b is not None and round_together(wide(m.b) * affine.scale, affine.shift)):
-            return None
-    return folded(m, affine)
+    return None if affine is None else folded(m, affine)
 
 
 def _affine(m: Match) -> Affine | None:
