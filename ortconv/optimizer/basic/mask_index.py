@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Ints, Node, Value
-from ortconv.ir.operands import producer_of, scalar
+from ortconv.ir.operands import constant_of, producer_of, scalar
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.symbols import as_dim, times
 from ortconv.ir.tensor import Array, Tensor
@@ -99,6 +99,14 @@ _STRIDES = {
 }
 
 
+def is_natural(value: Value | None) -> bool:
+    """True if no element of an integer tensor can be negative: all are linear in their position, or constant."""
+    const, steps = constant_of(value), strides(value)
+    if const is not None and const.size <= LARGEST:
+        return not (const.numpy() < 0).any()
+    return steps is not None and not any(s is None or (isinstance(s, int) and s < 0) for s in steps)
+
+
 def is_true(value: Value | None, depth: int = DEPTH) -> bool:
     """True if all elements of a boolean tensor are known to be true."""
     if value is None or not depth:
@@ -107,9 +115,8 @@ def is_true(value: Value | None, depth: int = DEPTH) -> bool:
     if node is None:
         return value.constant is not None and value.dtype is DType.BOOL and bool(np.all(value.constant.numpy()))
     if node.is_op("GreaterOrEqual"):
-        limit, steps = scalar(node.inputs[1]), strides(node.inputs[0])
-        never_falls = steps is not None and not any(s is None or (isinstance(s, int) and s < 0) for s in steps)
-        return limit is not None and limit <= 0 and never_falls
+        limit = scalar(node.inputs[1])
+        return limit is not None and limit <= 0 and is_natural(node.inputs[0])
     if node.is_op("And"):
         return all(is_true(v, depth - 1) for v in node.inputs)
     return traits(node).has(Trait.MOVES) and is_true(node.inputs[0], depth - 1)
