@@ -5,7 +5,7 @@ with one of these words:
 
     Counterpart:  the name of ONNX Runtime's transformer or rule, or "none" and the reason; without this line, there is none
     Differs:      differences from the counterpart
-    Opt-in:       why it runs only on request
+    Opt-in:       why it runs only on request; without this line, a rewrite of level `offload` has the usual reason
     Also:         another name under which the function reports its rewrites
 """
 
@@ -49,13 +49,18 @@ def entries() -> tuple[RewriteEntry, ...]:
                 for name, doc, patterns in _documented(p):
                     known = found.get(name) or RewriteEntry(name, level, p.name, opt_in)
                     found[name] = _merged(known, doc, patterns)
-    return tuple(map(_with_counterpart, found.values()))
+    return tuple(map(_completed, found.values()))
 
 
-def _with_counterpart(entry: RewriteEntry) -> RewriteEntry:
-    """The entry with the counterpart that rewrites of its level have if they state none."""
-    default = "CPU kernels support the node as it is" if entry.level == "offload" else "beyond ONNX Runtime"
-    return entry if entry.counterpart else entry._replace(counterpart=(f"none: {default}",))
+def _completed(entry: RewriteEntry) -> RewriteEntry:
+    """The entry with what holds for the rewrites of its level that state nothing else."""
+    if entry.level != "offload":
+        return entry._replace(counterpart=entry.counterpart or ("none: beyond ONNX Runtime",))
+    return entry._replace(
+        counterpart=entry.counterpart or ("none: CPU kernels support the node as it is",),
+        why_opt_in=entry.why_opt_in
+        or ("more nodes; useful only if an accelerator supports them but not the operator.",),
+    )
 
 
 def _documented(p: Pass) -> Iterator[tuple[str, str, tuple[P, ...]]]:

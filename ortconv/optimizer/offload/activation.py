@@ -21,10 +21,7 @@ NEAR_ONE = 1e-6
 
 @rule("HardSigmoidToClip", unary("HardSigmoid"))
 def hard_sigmoid(m: Match) -> Replacement:
-    """HardSigmoid<alpha, beta>(x)  ->  Clip(6 * alpha * x + 6 * beta, 0, 6) / 6, without the first product if alpha is 1/6
-
-    Opt-in: more nodes; useful only if an accelerator supports them but not HardSigmoid.
-    """
+    """HardSigmoid<alpha, beta>(x)  ->  Clip(6 * alpha * x + 6 * beta, 0, 6) / 6, without the first product if alpha is 1/6"""
     alpha, beta = float(attribute(m.root, "alpha")), float(attribute(m.root, "beta"))
     if not (math.isfinite(6 * alpha) and math.isfinite(6 * beta)):
         return None
@@ -34,10 +31,7 @@ def hard_sigmoid(m: Match) -> Replacement:
 
 @rule("HardSwishToClip", unary("HardSwish"))
 def hard_swish(m: Match) -> Replacement:
-    """HardSwish(x)  ->  x * (Clip(x + 3, 0, 6) / 6)
-
-    Opt-in: more nodes; useful only if an accelerator supports them but not HardSwish.
-    """
+    """HardSwish(x)  ->  x * (Clip(x + 3, 0, 6) / 6)"""
     return mul(m.x, mul(clipped(add(m.x, 3), 0, 6, m.graph), 1 / 6))
 
 
@@ -80,10 +74,7 @@ def relu_of_high_rank(m: Match) -> Replacement:
 
 @rule("SoftplusToLog", unary("Softplus"))
 def softplus(m: Match) -> Replacement:
-    """Softplus(x)  ->  Relu(x) + Log(1 + Exp(-Abs(x)))
-
-    Opt-in: more nodes; useful only if an accelerator supports them but not Softplus.
-    """
+    """Softplus(x)  ->  Relu(x) + Log(1 + Exp(-Abs(x)))"""
     return _softplus(m.x)
 
 
@@ -93,10 +84,7 @@ def _softplus(x: NewInput) -> New:
 
 @rule("SoftsignToDiv", unary("Softsign"))
 def softsign(m: Match) -> Replacement:
-    """Softsign(x)  ->  x / (1 + Abs(x))
-
-    Opt-in: more nodes; useful only if an accelerator supports them but not Softsign.
-    """
+    """Softsign(x)  ->  x / (1 + Abs(x))"""
     return div(m.x, add(op("Abs", m.x), 1))
 
 
@@ -105,7 +93,6 @@ def mish(m: Match) -> Replacement:
     """Mish(x)  ->  x * Tanh(Relu(x) + Log(1 + Exp(-Abs(x))))
 
     Counterpart: none: ONNX Runtime runs Mish as a function
-    Opt-in: more nodes; useful only if an accelerator supports them but not Mish.
     """
     return mul(m.x, op("Tanh", _softplus(m.x)))
 
@@ -115,7 +102,6 @@ def swish(m: Match) -> Replacement:
     """Swish<alpha>(x) or QuickGelu<alpha>(x)  ->  x * Sigmoid(alpha * x)
 
     Counterpart: none: QuickGeluFusion is the reverse
-    Opt-in: more nodes; useful only if an accelerator supports them but not the fused operator.
     """
     if not is_float(m.x):
         return None
@@ -125,20 +111,14 @@ def swish(m: Match) -> Replacement:
 
 @rule("SeluToElu", unary("Selu"))
 def selu(m: Match) -> Replacement:
-    """Selu<alpha, gamma>(x)  ->  gamma * Elu<alpha>(x)
-
-    Opt-in: two nodes instead of one; useful only if an accelerator supports them but not Selu.
-    """
+    """Selu<alpha, gamma>(x)  ->  gamma * Elu<alpha>(x)"""
     alpha, gamma = float(attribute(m.root, "alpha")), float(attribute(m.root, "gamma"))
     return mul(op("Elu", m.x, alpha=alpha), gamma)
 
 
 @rule("CeluToElu", unary("Celu"))
 def celu(m: Match) -> Replacement:
-    """Celu<alpha>(x)  ->  alpha * Elu(x / alpha)
-
-    Opt-in: more nodes; useful only if an accelerator supports them but not Celu.
-    """
+    """Celu<alpha>(x)  ->  alpha * Elu(x / alpha)"""
     alpha = float(attribute(m.root, "alpha"))
     if not alpha > 0:
         return None
@@ -165,7 +145,6 @@ def tanh_gelu(m: Match) -> Replacement:
     """Gelu<tanh>(x) or FastGelu(x, bias)  ->  0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))
 
     Counterpart: none: FastGeluFusion is the reverse
-    Opt-in: more nodes; useful only if an accelerator supports them but not the fused operator.
     """
     if not is_float(m.x, m.optional("bias")) or not is_by_tanh(m.root):
         return None

@@ -110,10 +110,7 @@ def magnitude(m: Match) -> Replacement:
 
 @rule("CeilToFloor", unary("Ceil"))
 def ceiling(m: Match) -> Replacement:
-    """Ceil(x)  ->  Floor(x * -1) * -1
-
-    Opt-in: more nodes; useful only if an accelerator supports them but not Ceil.
-    """
+    """Ceil(x)  ->  Floor(x * -1) * -1"""
     return mul(op("Floor", mul(m.x, -1)), -1)
 
 

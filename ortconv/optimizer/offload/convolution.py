@@ -189,7 +189,6 @@ def space_to_depth(m: Match) -> Replacement:
     """SpaceToDepth<b>(x)  ->  Concat of b * b Slices of every b-th row and column
 
     Counterpart: none: SliceConcatToSpaceToDepthFusion is the reverse
-    Opt-in: more nodes; useful only if an accelerator supports them but not SpaceToDepth.
     """
     block = m.root.attr("blocksize", 1)
     if not is_float(m.x) or m.x.rank != 4 or m.graph.opset() < 10 or not 1 < block <= math.isqrt(MOST_GROUPS):

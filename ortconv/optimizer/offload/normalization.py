@@ -37,7 +37,6 @@ def layer_norm(m: Match) -> Replacement:
     """LayerNormalization(x, scale, bias)  ->  (x - mean) / Sqrt(ReduceMean((x - mean)^2) + epsilon) * scale + bias
 
     Counterpart: none: LayerNormFusion is the reverse
-    Opt-in: more nodes; useful only if an accelerator supports them but not LayerNormalization.
     """
     rank = m.x.rank
     if not is_float(m.x, m.scale, m.bias) or not rank or not _only_first(m):
@@ -52,7 +51,6 @@ def rms_norm(m: Match) -> Replacement:
     """RMSNormalization(x, scale)  ->  x / Sqrt(ReduceMean(x * x) + epsilon) * scale
 
     Counterpart: none: SimplifiedLayerNormFusion is the reverse
-    Opt-in: more nodes; useful only if an accelerator supports them but not the fused operator.
     """
     rank = m.x.rank
     if not is_float(m.x, m.scale) or not rank or not _only_first(m):
@@ -63,10 +61,7 @@ def rms_norm(m: Match) -> Replacement:
 
 @rule("InstanceNormalizationToMeans", P("InstanceNormalization", "x", "scale", "bias"))
 def instance_norm(m: Match) -> Replacement:
-    """InstanceNormalization(x, scale, bias)  ->  (x - mean) / Sqrt(ReduceMean((x - mean)^2) + epsilon) * scale + bias
-
-    Opt-in: more nodes; useful only if an accelerator supports them but not InstanceNormalization.
-    """
+    """InstanceNormalization(x, scale, bias)  ->  (x - mean) / Sqrt(ReduceMean((x - mean)^2) + epsilon) * scale + bias"""
     rank = m.x.rank
     if not is_float(m.x) or rank is None or rank < 3:
         return None
@@ -82,7 +77,6 @@ def group_norm(m: Match) -> Replacement:
     """GroupNormalization(x, scale, bias)  ->  Reshape(normalized Reshape(x) of groups) * scale + bias
 
     Counterpart: none: ONNX Runtime runs GroupNormalization as a function
-    Opt-in: more nodes; useful only if an accelerator supports them but not GroupNormalization.
     """
     shape, groups = shape_of(m.x), m.root.attr("num_groups", 0)
     if shape is None or len(shape) < 3 or groups < 1 or shape[1] % groups:
@@ -224,10 +218,7 @@ def softmax_of_last_axis(m: Match) -> Replacement:
 
 @rule("LogSoftmaxToParts", P("LogSoftmax", "x"))
 def log_softmax(m: Match) -> Replacement:
-    """LogSoftmax(x)  ->  d - Log(sum of Exp(d)) with d = x - max(x), if the axis is the last
-
-    Opt-in: more nodes; useful only if an accelerator supports them but not LogSoftmax.
-    """
+    """LogSoftmax(x)  ->  d - Log(sum of Exp(d)) with d = x - max(x), if the axis is the last"""
     found = _rows(m)
     if found is None:
         return None
