@@ -18,7 +18,7 @@ from ortconv.onnxio.build import TypeReader, check_text
 from ortconv.onnxio.check import check_rules
 from ortconv.onnxio.imports import opset_of
 from ortconv.onnxio.infer import ContradictionError, infer_model, lacks_rank, without_dims
-from ortconv.onnxio.messages import contents, domain_of, label, made_by_constants, walk
+from ortconv.onnxio.messages import contents, domain_of, input_symbols, label, made_by_constants, walk
 from ortconv.onnxio.misnamed import misnamed
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.scopes import INFERRED_BODIES
@@ -126,7 +126,7 @@ def _compare(
 ) -> tuple[TypesByGraph, list[str]]:
     """As `_merge`, with all contradictions."""
     graph = typed[0]
-    symbols = _input_symbols(graph)
+    symbols = set(input_symbols(graph))
     wrong = list(_drop_wrong_ranks(typed, declared, read))
     merged, contradicted = _merge(graph, declared, found, symbols)
     wrong += contradicted
@@ -135,13 +135,9 @@ def _compare(
     return merged, wrong
 
 
-def _input_symbols(graph: GraphProto) -> set[str]:
-    return {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
-
-
 def _loses_symbol(graph: GraphProto, declared: TypesByGraph, read: TypeReader) -> bool:
     """True if a declared shape may have a number where the operand of its node has a symbol of the model's inputs."""
-    symbols = _input_symbols(graph)
+    symbols = set(input_symbols(graph))
     return bool(symbols) and any(
         _has_lost(x, shape, symbols)
         for sub, own in zip(_graphs(graph), declared, strict=True)
@@ -185,7 +181,7 @@ def _numbers_for_symbols(message: bytes, declared: TypesByGraph, inferred: Graph
     others = [{name: _without_numbers(type) for name, type in own.items()} for own in declared]
     again = infer_model(_stating(message, others, inferred).SerializeToString())
     found = _found(list(_graphs(again.graph)), declared, read)
-    return _merge(again.graph, declared, found, _input_symbols(inferred))[1]
+    return _merge(again.graph, declared, found, set(input_symbols(inferred)))[1]
 
 
 def _without_numbers(type: ValueType) -> ValueType:

@@ -20,7 +20,7 @@ from ortconv.onnxio.declared import bare, infer_declared
 from ortconv.onnxio.external import ExternalData
 from ortconv.onnxio.imports import import_used, keep_last_imports, raise_opset
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
-from ortconv.onnxio.messages import contents, graphs, walk
+from ortconv.onnxio.messages import contents, graphs, input_symbols, walk
 from ortconv.onnxproto import GraphProto, ModelProto, TensorProto
 from ortconv.process import return_freed_memory, without_collections
 
@@ -94,9 +94,7 @@ def _location(tensor: TensorProto) -> str:
 
 def _symbols(graph: GraphProto) -> set[str]:
     """The dimensions of the inputs that --fix-dim can set. Those without a name are called INPUT[AXIS]."""
-    return {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}.union(
-        _nameless(graph)
-    )
+    return {*input_symbols(graph), *_nameless(graph)}
 
 
 def _nameless(graph: GraphProto) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from ortconv.ir.names import Names
 from ortconv.ir.schema import plain_domain
 
 if TYPE_CHECKING:
-    from ortconv.onnxproto import AttributeProto, GraphProto, NodeProto
+    from ortconv.onnxproto import GraphProto, NodeProto
 
 _WITH_GRAPHS = (5, 10, 0)
 """Types of the attributes that may hold graphs: GRAPH, GRAPHS, and UNDEFINED of old files."""
@@ -18,11 +18,8 @@ _WITH_GRAPHS = (5, 10, 0)
 
 def subgraphs(node: NodeProto) -> list[GraphProto]:
     """The graphs in the attributes of a node."""
-    return [sub for attribute in node.attribute if attribute.type in _WITH_GRAPHS for sub in _held(attribute)]
-
-
-def _held(attribute: AttributeProto) -> Iterable[GraphProto]:
-    return (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs
+    holders = [attribute for attribute in node.attribute if attribute.type in _WITH_GRAPHS]
+    return [sub for a in holders for sub in (*([a.g] if a.HasField("g") else []), *a.graphs)]
 
 
 def graphs(graph: GraphProto) -> Iterator[GraphProto]:
@@ -37,10 +34,8 @@ def walk(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     """The nodes and all nodes in their subgraphs."""
     for node in nodes:
         yield node
-        for attribute in node.attribute:
-            if attribute.type in _WITH_GRAPHS:
-                for sub in _held(attribute):
-                    yield from walk(sub.node)
+        for sub in subgraphs(node):
+            yield from walk(sub.node)
 
 
 class Contents(NamedTuple):
@@ -69,6 +64,12 @@ def value_names(graph: GraphProto) -> Names:
         names.update(sparse.values.name for sparse in part.sparse_initializer)
         names.update(name for node in part.node for name in node.output)
     return names
+
+
+def input_symbols(graph: GraphProto) -> list[str]:
+    """The names of the inputs' dimensions, each once."""
+    dims = (d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim)
+    return list(dict.fromkeys(filter(None, dims)))
 
 
 def made_by_constants(nodes: Iterable[NodeProto]) -> set[str]:
