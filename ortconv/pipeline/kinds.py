@@ -68,7 +68,7 @@ class Option(NamedTuple):
             made = self.kind.check(value)
         except (TypeError, ValueError):
             raise UsageError(f"{self.name} is {reprlib.repr(value)}: it must be {self.kind.wanted}") from None
-        if self.kind.least is not None and made < self.kind.least:
+        if self.kind.least is not None and not made >= self.kind.least:  # NaN is not, either
             raise UsageError(f"{self.name} is {value}: it must be at least {self.kind.least}")
         return made
 
