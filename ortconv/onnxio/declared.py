@@ -8,7 +8,7 @@ supply the facts that inference cannot find.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import chain, filterfalse, repeat
 from typing import NamedTuple
 
@@ -463,12 +463,7 @@ def _without_unknown(proto: ModelProto) -> ModelProto:
 
 def _is_known(node: NodeProto, opsets: Mapping[str, int]) -> bool:
     check_text(node.op_type, node.domain)
-    return _has_schema(node.op_type, domain_of(node), opsets.get(node.domain, 1))
-
-
-@cache
-def _has_schema(op: str, domain: str, version: int) -> bool:
-    return get_schema(op, version, domain) is not None
+    return get_schema(node.op_type, opsets.get(node.domain, 1), domain_of(node)) is not None
 
 
 def _only_ranks(declared: TypesByGraph, inferred: TypesByGraph) -> TypesByGraph:
