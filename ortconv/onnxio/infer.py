@@ -20,7 +20,7 @@ from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.imports import opset_of
 from ortconv.onnxio.messages import Contents, contents
 from ortconv.onnxio.proto import empty_model, node_proto, tensor_proto, value_info
-from ortconv.onnxio.scopes import may_clash, rename, rename_clashes
+from ortconv.onnxio.scopes import INFERRED_BODIES, rename, rename_clashes
 from ortconv.onnxlib import InferenceError, infer_shapes
 from ortconv.onnxproto import IR_VERSION, GraphProto, ModelProto
 from ortconv.process import memory_limit, trim
@@ -97,7 +97,7 @@ def _shielded(source: bytes) -> _Shielded:
     proto = ModelProto.FromString(source)
     found, opset = contents(proto.graph), opset_of(proto)
     hidden = shield.hide(found, opset)
-    renamed = rename_clashes(proto.graph) if may_clash(found.nodes.keys()) else {}
+    renamed = {} if INFERRED_BODIES.isdisjoint(found.nodes) else rename_clashes(proto.graph)
     message = proto.SerializeToString() if hidden or renamed else source
     hides_slices = False
     if "Slice" in found.nodes:

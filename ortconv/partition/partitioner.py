@@ -18,7 +18,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.nnapi.rules import ROWS
 from ortconv.partition.policy import MIN_OPSET, RUNTIME, Objection, Provider, Target, gate
 from ortconv.partition.regions import group_by_wave, region_inputs, region_outputs
-from ortconv.partition.units import single_units, units
+from ortconv.partition.units import plain_unit, units
 from ortconv.public import public
 
 NEWEST = 1 << 16
@@ -189,7 +189,7 @@ class Grouping:
     def __init__(self, graph: Graph, target: Target, *, anew: bool = False) -> None:
         provider = target.provider
         self.anew = anew
-        self.units = units(graph) if provider.qdq_units else single_units(graph)
+        self.units = units(graph) if provider.qdq_units else list(map(plain_unit, graph))
         self._number()
         if any(p > u for u, before in enumerate(self.producers) for p in before):
             # The order of the targets is no topological one if the scale of a Q node is computed after its target.
