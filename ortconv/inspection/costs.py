@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
+from math import fsum
 
 from ortconv.ir.footprint import peak
 from ortconv.ir.graph import Graph, Node, Value
@@ -46,8 +47,9 @@ def operator_rows(graph: Graph) -> list[OperatorRow]:
     for node in graph.walk():
         groups.setdefault(node.operator, []).append(node)
     costly = {name: list(filter(_has_cost, nodes)) for name, nodes in groups.items()}
-    seconds = {name: sum(cost.seconds(node, speed) for node in nodes) for name, nodes in costly.items()}
-    total = sum(seconds.values()) or 1.0
+    # fsum: Python 3.12 adds floats in another way, which would change the order of rows that take equally long
+    seconds = {name: fsum(cost.seconds(node, speed) for node in nodes) for name, nodes in costly.items()}
+    total = fsum(seconds.values()) or 1.0
     rows = []
     for name, nodes in groups.items():
         sums = sum(map(cost.multiply_adds, costly[name])), sum(map(cost.touched, costly[name]))

@@ -193,6 +193,24 @@ def _combine(op: str, a: Element, b: Element) -> Element:
     return of_dims(a, b)
 
 
+def _product(node: Node, look: Look) -> Elements:
+    found = look(node.inputs[0]) if not axes_of(node) and not node.attr("noop_with_empty_axes", 0) else None
+    if found is None or any(isinstance(e, DimOf) for e in found):
+        return None
+    return (_represented(times(*(e for e in found if not isinstance(e, DimOf))), node.out),)
+
+
+def _largest(node: Node, look: Look) -> Elements:
+    rows = _side_by_side([look(v) for v in node.inputs])
+    return None if rows is None else tuple(_largest_of(row) for row in rows)
+
+
+def _largest_of(row: Sequence[Element]) -> Element:
+    """The largest of some elements, if they are numbers or equal."""
+    numbers = [e for e in row if isinstance(e, int)]
+    return max(numbers) if len(numbers) == len(row) else row[0] if len(set(row)) == 1 else None
+
+
 def _where(node: Node, look: Look) -> Elements:
     condition, *values = node.inputs
     test = producer_of(condition, "Equal")
@@ -230,6 +248,8 @@ _ELEMENTS: dict[str, Compute] = {
     "Add": _arithmetic,
     "Sub": _arithmetic,
     "Div": _arithmetic,
+    "Max": _largest,
+    "ReduceProd": _product,
     "Where": _where,
 }
 

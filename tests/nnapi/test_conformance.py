@@ -85,6 +85,8 @@ def test_records_are_selected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no operation 'RELUU'") as error:
         on(CPU, folder, operations=["RELUU"])
     assert "RELU" in str(error.value.hint)
+    with pytest.raises(UsageError, match="no record with operation SUB is selected"):
+        on(CPU, folder, modes=[Mode.SYNC], operations=["RELU", "SUB"])
 
 
 def test_an_execution_that_must_be_refused(tmp_path: Path) -> None:
@@ -95,6 +97,12 @@ def test_an_execution_that_must_be_refused(tmp_path: Path) -> None:
     (tmp_path / "a" / "b.json.gz").write_bytes(gzip.compress(content))
     (failure,) = on(CPU, tmp_path, modes=[Mode.BURST]).failures
     assert failure.reason == "it must be refused, and was executed"
+
+
+def test_a_file_without_records(tmp_path: Path) -> None:
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"arrays": [], "records": []}'))
+    with pytest.raises(UsageError, match="no record is selected"):
+        on(CPU, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def check_device(
 
     `operations` restricts the records and the table to these operations. Without `variations`, records are skipped that
     repeat another one with constants as inputs, or inputs as temporaries. `progress` is called with each file's name.
-    Raises UsageError for an unknown operation and for a folder without records.
+    Raises UsageError for an operation that is unknown or that no selected record has, and for a folder without records.
     """
     _check_known(operations)
     records, failures = 0, []
@@ -95,6 +95,7 @@ def check_device(
                 by_operation.update((name, level, verdict.outcome) for name in counted)
                 if verdict.outcome is Outcome.FAILED:
                     failures.append(FailedRecord(spec.name, record["name"], mode.value, names, verdict.reason))
+    _check_found(folder, records, operations, {name for name, _, _ in by_operation})
     rows = sorted({row[:2] for row in by_operation}, key=lambda row: (row[0], row[1] or len(LEVELS)))
     by_row = [OperationCount(*row, *(by_operation[*row, outcome] for outcome in Outcome)) for row in rows]
     by_mode_row = [ModeCount(mode.value, *(by_mode[mode, outcome] for outcome in Outcome)) for mode in modes]
@@ -106,6 +107,14 @@ def _check_known(operations: Iterable[str]) -> None:
         if name not in Operation.__members__:
             hint = nearest(name, Operation.__members__) or "docs/nnapi_operations.md lists the operations"
             raise UsageError(f"there is no operation '{name}'", hint=hint)
+
+
+def _check_found(folder: Path, records: int, operations: Iterable[str], found: Collection[str]) -> None:
+    missing = [name for name in operations if name not in found]
+    if missing or not records:
+        of_operation = f" with operation {missing[0]}" if missing else ""
+        hint = "without --core and --op, all records of the folder are tested"
+        raise UsageError(f"no record{of_operation} is selected", file=folder, hint=hint)
 
 
 def _selected(

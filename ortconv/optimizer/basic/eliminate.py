@@ -17,6 +17,7 @@ from ortconv.optimizer.conditions import (
     RESHAPES,
     broadcasts_into,
     equal_shapes,
+    exactly,
     greatest,
     is_filled_with,
     without_absent,
@@ -293,6 +294,42 @@ def fuse_not_where(m: Match) -> Replacement:
     return New("Where", [m.c, m.b, m.a], {}, like=m.root)
 
 
+_OF_CONDITION = P("Cast", "c", name="one")
+_OF_NEGATION = P("Cast", P("Not", "c", shared=True), name="other")
+
+
+@rule(
+    "ProductSelectFusion",
+    P(
+        "Add",
+        P("Mul", _OF_CONDITION, "a", commutative=True),
+        P("Mul", _OF_NEGATION, "b", commutative=True),
+        commutative=True,
+    ),
+)
+def fuse_product_select(m: Match) -> Replacement:
+    """Cast(c) * a + Cast(Not(c)) * b  ->  Where(c, a, b), for integers
+
+    tf2onnx writes indices so that count from the end if they are negative.
+    """
+    return (
+        New("Where", [m.c, m.a, m.b])
+        if m.root.out.dtype in (DType.INT32, DType.INT64) and m.c.dtype is DType.BOOL
+        else None
+    )
+
+
+@rule(
+    "ComparisonCastElimination",
+    P(("Greater", "Less"), P("Cast", "x", name="cast"), C("zero", one=True, where=exactly(0))),
+)
+def eliminate_cast_before_comparison(m: Match) -> Replacement:
+    """Cast(x) < 0  ->  x < 0, for an integer x that is cast to a float; also Greater"""
+    if m.x.dtype not in (DType.INT32, DType.INT64) or m.root.opset < 9 or m.node("cast").out.dtype not in FLOATS:
+        return None
+    return New(m.root.op, [m.x, m.tensor("zero").numpy().astype(m.x.dtype.numpy)])
+
+
 _LISTS: dict[str, Any] = {"int64s": Ints, "strings": Strings, "floats": Floats}
 
 
@@ -366,5 +403,7 @@ RULES = (
     *fuse_div_mul,
     *fuse_relu_clip,
     *fuse_not_where,
+    *fuse_product_select,
+    *eliminate_cast_before_comparison,
     *fuse_label_encoders,
 )

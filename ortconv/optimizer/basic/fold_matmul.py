@@ -279,8 +279,24 @@ def _gains(stack: Value, adds: list[Node], graph: Graph) -> bool:
     return any(map(_merges, behind)) or (owned and stack.producer is not None and _merges(stack.producer))
 
 
+_SPLIT_COLUMNS = P("Reshape", P("MatMul", "a", C("w"), name="product"), "shape", name="reshape")
+
+
+@rule("ColumnBiasFusion", P("Add", _SPLIT_COLUMNS, C("k"), commutative=True))
+def add_before_reshape(m: Match) -> Replacement:
+    """Reshape(MatMul(a, w)) + k  ->  Reshape(MatMul(a, w) + k), for a bias of columns, which the Reshape may split into heads"""
+    product, k, out = m.node("product").out, m.tensor("k"), m.root.out
+    dims = tuple(d for i, d in enumerate(k.shape) if d != 1 or any(e != 1 for e in k.shape[:i]))
+    split = (out.shape or ())[-len(dims) :] if dims else ()
+    if k.rank > (out.rank or 0) or split != dims or math.prod(dims) != m.tensor("w").shape[-1]:
+        return None
+    biased = New("Add", [product, k.numpy().reshape(-1)], types=[product.type])
+    return New("Reshape", [biased, m.shape], like=m.node("reshape"))
+
+
 RULES = (
     *fuse_gemm_sum,
+    *add_before_reshape,
     *fuse_transposed_operand,
     *fuse_transposed_output,
     *fold_matmul_batch_norm,

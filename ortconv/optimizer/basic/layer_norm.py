@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -59,31 +59,59 @@ def fuse_gelu(m: Match) -> Replacement:
     return New("Gelu", [m.x]) if keeps_rank(m.x, m.half, m.one, m.root_constant) else None
 
 
+_MEANS = ("ReduceMean", "GlobalAveragePool")
+
+
 def _centered(mean: str) -> P:
-    return P("Sub", "x", P("ReduceMean", "x", ..., name=mean))
+    return P("Sub", "x", P(_MEANS, "x", ..., name=mean))
 
 
-def unscaled_patterns() -> list[P]:
-    """Patterns for (x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) in every form."""
+def _deviations() -> list[P]:
+    """Patterns for Sqrt(ReduceMean((x - mean) ^ 2) + epsilon)."""
     squares = (
         P("Pow", _centered("mean_of_square"), C("two", one=True, where=exactly(2.0))),
         P("Mul", _centered("mean_of_square"), _centered("mean_of_factor")),
     )
-    patterns = []
-    for square in squares:
-        variance = P("ReduceMean", square, ..., name="variance")
-        deviation = P("Sqrt", P("Add", variance, C("epsilon", one=True), commutative=True))
-        patterns.append(P("Div", _centered("mean"), deviation))
-    return patterns
+    variances = (P(_MEANS, square, ..., name="variance") for square in squares)
+    return [P("Sqrt", P("Add", variance, C("epsilon", one=True), commutative=True)) for variance in variances]
 
 
-@rule("LayerNormFusion", *(P("Mul", norm, "scale", commutative=True) for norm in unscaled_patterns()))
+def unscaled_patterns() -> list[P]:
+    """Patterns for (x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) in every form."""
+    return [P("Div", _centered("mean"), deviation) for deviation in _deviations()]
+
+
+def _factored_patterns() -> Iterator[P]:
+    """Patterns for (x - mean) * factor and x * factor + (bias - mean * factor), as TensorFlow computes a normalization.
+
+    The factor is scale / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon).
+    """
+    mean = P(_MEANS, "x", ..., name="mean")
+    shifts = (
+        P("Add", P("Mul", P("Neg", mean), "factor", commutative=True), "bias", commutative=True),
+        P("Sub", "bias", P("Mul", mean, "factor", commutative=True)),
+    )
+    for deviation in _deviations():
+        for inverse in (P("Reciprocal", deviation), P("Div", C("one", one=True, where=exactly(1.0)), deviation)):
+            factor = P("Mul", inverse, "scale", commutative=True, name="scaled")
+            yield P("Mul", _centered("mean"), factor, commutative=True)
+            for shift in shifts:
+                yield P("Add", P("Mul", "x", factor, commutative=True), shift, commutative=True)
+
+
+@rule(
+    "LayerNormFusion",
+    *(P("Mul", norm, "scale", commutative=True) for norm in unscaled_patterns()),
+    *_factored_patterns(),
+)
 def fuse_layer_norm(m: Match) -> Replacement:
     """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale  ->  LayerNormalization(x, scale)
 
+    Also x * factor + (bias - mean * factor) with factor = scale / Sqrt(...), as TensorFlow computes it.
+
     Counterpart: LayerNormFusionL1
     Differs: the exponent must be 2 and the mean must be subtracted, neither of which ONNX Runtime checks; epsilon on
-        either side; the square as a product; several last axes; no Cast in between.
+        either side; the square as a product; means by GlobalAveragePool; several last axes; no Cast in between.
     """
     return None if m.graph.opset() < LAYER_NORM_OPSET else normalized(m)
 
@@ -96,12 +124,21 @@ def normalized(m: Match) -> Replacement:
         return None
     axis = trailing_axis(reductions(m), len(shape))
     epsilon = epsilon_of(m, x.dtype)
-    if axis is None or epsilon is None or not keeps_rank(x, *m.values("two", "epsilon")) or not is_group(shape[axis:]):
+    if axis is None or epsilon is None or not has_plain_operands(m) or not is_group(shape[axis:]):
         return None
-    scale = _affine(m.scale, shape, axis) if "scale" in m.bound else ones(shape[axis:], x.dtype)
+    affine = [_affine(value, shape, axis) for value in m.values("scale", "bias")] or [ones(shape[axis:], x.dtype)]
     stash: dict[str, Attribute] = {"stash_type": int(DType.DOUBLE)} if x.dtype is DType.DOUBLE else {}
     attrs = {"axis": axis - len(shape), "epsilon": epsilon, **stash}
-    return None if scale is None else New("LayerNormalization", [x, scale], attrs)
+    return None if any(v is None for v in affine) else New("LayerNormalization", [x, *affine], attrs)
+
+
+def has_plain_operands(m: Match) -> bool:
+    """True if the numbers of such a pattern keep the rank of x, and both products of x and of the mean have the same factor."""
+    factor = m.optional("factor")
+    return keeps_rank(m.x, *m.values("two", "one", "epsilon")) and factor in (
+        None,
+        *(n.out for n in m.optional_nodes("scaled")),
+    )
 
 
 def is_group(shape: Shape) -> bool:
@@ -137,7 +174,7 @@ def trailing_axis(reductions: list[Node], rank: int) -> int | None:
     """The first of the trailing axes over which all these nodes reduce with keepdims; None if any of them reduces otherwise."""
     found = set()
     for node in reductions:
-        stated = axes_of(node)
+        stated = tuple(range(2, rank)) if node.op == "GlobalAveragePool" else axes_of(node)
         if not stated or not node.attr("keepdims", 1) or not all(-rank <= a < rank for a in stated):
             return None
         axes = sorted({a % rank for a in stated})

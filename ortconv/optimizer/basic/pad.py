@@ -1,4 +1,4 @@
-"""Moves a Pad before Conv or pooling into the node's own padding."""
+"""Moves a Pad before Conv or pooling, and a Slice behind ConvTranspose, into the node's own padding."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Ints, Node
-from ortconv.ir.operands import producer_of, scalar
+from ortconv.ir.graph import Attribute, Ints, Node, Value
+from ortconv.ir.operands import ints, producer_of, scalar
 from ortconv.ir.schema import since_version
 from ortconv.ir.shape_rules import spatial_pads
+from ortconv.ir.slices import axis_slices, selected
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import FLOATS, greatest, is_nonnegative, stated_pads
 from ortconv.optimizer.engine import New, Replacement, rule
@@ -40,7 +41,10 @@ def _rank(node: Node) -> int:
     return 0 if weights is None else weights.rank or 0
 
 
-@rule("Pad_Fusion", P(("Conv", "MaxPool", "AveragePool"), P("Pad", "x", ..., name="pad"), ...))
+_ABSORBING = ("AveragePool", "Conv", "MaxPool")
+
+
+@rule("Pad_Fusion", P(_ABSORBING, P("Pad", "x", ..., name="pad", shared=True), ...))
 def fuse_pad(m: Match) -> Replacement:
     """Conv(Pad(x))  ->  Conv(x) with the pads added; also for pooling, if its own padding has the same effect
 
@@ -48,10 +52,21 @@ def fuse_pad(m: Match) -> Replacement:
 
     Counterpart: Pad_Fusion
     Differs: Pad with zeros before MaxPool only if no element can be negative, which ONNX Runtime does not check; Pad
-        with minus infinity before MaxPool; a constant axes input; not before pooling with ceil_mode; not before an
-        AveragePool whose padding onnxruntime 1.21 to 1.24 read wrongly.
+        with minus infinity before MaxPool; a constant axes input; several readers; not before pooling with ceil_mode; not
+        before an AveragePool whose padding onnxruntime 1.21 to 1.24 read wrongly.
     """
-    node, pad = m.root, m.node("pad")
+    pad, graph = m.node("pad"), m.graph
+    others = [node for node, _ in pad.out.uses if node is not m.root]
+    if pad.out.is_output or len(pad.out.uses) > len(others) + 1:
+        return None
+    if any(n.graph is not graph or n.op not in _ABSORBING or _padded(n, pad) is None for n in others):
+        return None
+    attrs = _padded(m.root, pad)
+    return None if attrs is None else New(m.root.op, [m.x, *m.root.inputs[1:]], attrs, like=m.root)
+
+
+def _padded(node: Node, pad: Node) -> dict[str, Attribute] | None:
+    """The attributes of a Conv or pooling node that includes the Pad before it; None if it cannot."""
     rank, is_constant = _rank(node), pad.attr("mode", "constant") == "constant"
     pads, own = (stated_pads(pad, rank), spatial_pads(node, rank - 2)) if rank > 2 and is_constant else (None, None)
     if pads is None or own is None or min(pads) < 0 or any(pads[i] for i in (0, 1, rank, rank + 1)):
@@ -59,44 +74,61 @@ def fuse_pad(m: Match) -> Replacement:
     added = (*pads[2:rank], *pads[rank + 2 :])
     total = tuple(a + b for a, b in zip(own, added, strict=True))
     value = pad_value(pad)
-    if not (value == 0 if node.op == "Conv" else _pools_the_same(m, value, own, total)):
+    if not (value == 0 if node.op == "Conv" else _pools_the_same(node, pad.present_inputs[0], value, own, total)):
         return None
     attrs: dict[str, Attribute] = {**node.attrs, "pads": Ints(total)}
     attrs.pop("auto_pad", None)
     if node.op == "AveragePool":
         attrs["count_include_pad"] = 1
-    return New(node.op, [m.x, *node.inputs[1:]], attrs, like=node)
+    return attrs
 
 
-def _pools_the_same(m: Match, value: float | None, own: tuple[int, ...], total: tuple[int, ...]) -> bool:
-    """True if pooling with these total pads, instead of its own ones, has the same result."""
+def _pools_the_same(node: Node, x: Value, value: float | None, own: tuple[int, ...], total: tuple[int, ...]) -> bool:
+    """True if pooling x with these total pads, instead of its own ones, has the same result."""
     # onnxruntime's pooling refuses to pad an image without rows or columns.
-    if not all(isinstance(d, int) and d > 0 for d in (m.x.shape or (None,))[2:]):
+    if not all(isinstance(d, int) and d > 0 for d in (x.shape or (None,))[2:]):
         return False
-    kernel = m.root.attr("kernel_shape", Ints())
-    if m.root.attr("ceil_mode", 0) or any(p >= k for p, k in zip(total, (*kernel, *kernel))):
+    kernel = node.attr("kernel_shape", Ints())
+    if node.attr("ceil_mode", 0) or any(p >= k for p, k in zip(total, (*kernel, *kernel))):
         return False
-    return _pools_max(m, value) if m.root.op == "MaxPool" else _pools_average(m, value, own, total)
+    return _pools_max(node, x, value) if node.op == "MaxPool" else _pools_average(node, value, own, total)
 
 
-def _pools_max(m: Match, value: float | None) -> bool:
-    node = m.root
+def _pools_max(node: Node, x: Value, value: float | None) -> bool:
     if any(node.outputs[1:]) or any(d != 1 for d in node.attr("dilations", Ints())):
         return False
     # A second Pad may make windows of minus infinity alone. For those, onnxruntime's own padding gives the lowest number.
-    if producer_of(m.x, "Pad") is not None:
+    if producer_of(x, "Pad") is not None:
         return False
-    if value in (-math.inf, _lowest(m.x.dtype)):
+    if value in (-math.inf, _lowest(x.dtype)):
         return True
-    return value == 0 and m.x.dtype in FLOATS and is_nonnegative(m.x)
+    return value == 0 and x.dtype in FLOATS and is_nonnegative(x)
 
 
-def _pools_average(m: Match, value: float | None, own: tuple[int, ...], total: tuple[int, ...]) -> bool:
+def _pools_average(node: Node, value: float | None, own: tuple[int, ...], total: tuple[int, ...]) -> bool:
     axes = len(total) // 2
     # onnxruntime 1.21 to 1.24 ends a window before the padding at the end of an axis, which they read from this other place.
-    if since_version(m.root) >= DILATED and any(total[2 * i + 1] < total[axes + i] for i in range(axes)):
+    if since_version(node) >= DILATED and any(total[2 * i + 1] < total[axes + i] for i in range(axes)):
         return False
-    return value == 0 and (not any(own) or m.root.attr("count_include_pad", 0) == 1)
+    return value == 0 and (not any(own) or node.attr("count_include_pad", 0) == 1)
 
 
-RULES = fuse_pad
+@rule("CropFusion", P("Slice", P("ConvTranspose", "x", ..., name="conv"), ...))
+def fuse_crop(m: Match) -> Replacement:
+    """Slice(ConvTranspose(x))  ->  ConvTranspose(x) with more padding, which cuts the result, if the Slice cuts its borders"""
+    conv, rank = m.node("conv"), m.x.rank or 0
+    pads, parts = spatial_pads(conv, rank - 2) if rank > 2 else None, axis_slices(m.root, ints)
+    if pads is None or parts is None or "output_shape" in conv.attrs:
+        return None
+    total = list(pads)
+    for start, end, stated, step in parts:
+        axis, size = stated % rank - 2, conv.out.dim(stated)
+        kept = selected(start, end, step, size) if isinstance(size, int) and step == 1 and axis >= 0 else ()
+        if not isinstance(size, int) or not isinstance(kept, range) or not kept:
+            return None
+        total[axis] += kept.start
+        total[axis + rank - 2] += size - kept.stop
+    return New("ConvTranspose", conv.inputs, {**conv.attrs, "auto_pad": "NOTSET", "pads": Ints(total)}, like=conv)
+
+
+RULES = fuse_pad + fuse_crop

@@ -7,12 +7,24 @@ import numpy as np
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operands import axes_of, ints, reader_of
 from ortconv.ir.operators import Trait, named
+from ortconv.ir.symbols import quotient
 from ortconv.ir.types import TensorType
 from ortconv.optimizer.conditions import RESHAPES, same_dim, same_shape, with_shape
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.permutation import compose, identity, transpose_perm
-from ortconv.optimizer.shapes import DimOf, Element, dim_of, elements, expressed, has_dims, refined, target
+from ortconv.optimizer.permutation import compose, identity, permuted_type, transpose_perm
+from ortconv.optimizer.shapes import (
+    DimOf,
+    Element,
+    dim_of,
+    elements,
+    expressed,
+    has_dims,
+    may_be_empty,
+    refined,
+    target,
+)
+from ortconv.optimizer.standard_forms import with_axes
 
 
 def reshaped(m: Match, x: Value, wanted: tuple[Element, ...]) -> Replacement:
@@ -35,10 +47,13 @@ def _has_shape_of(root: Node, x: Value, wanted: tuple[Element, ...] | None) -> b
 
 def _moves_the_rest(root: Node, spec: tuple[int, ...]) -> bool:
     """True if a Reshape has its -1 at another position than the constant shape. A computed element at the latter
-    position may be 0, which copies a dimension; with -1 it would be inferred instead.
+    position may be 0, which copies a dimension; with -1 it would be inferred instead. A multiple of that dimension is no danger.
     """
-    rest = [i for i, e in enumerate(target(root) or ()) if e == -1] if root.op == "Reshape" else []
-    return bool(rest) and -1 in spec and spec.index(-1) not in rest
+    wanted = (target(root) or ()) if root.op == "Reshape" else ()
+    if -1 not in wanted or -1 not in spec or wanted[spec.index(-1)] == -1:
+        return False
+    element, copied = wanted[spec.index(-1)], root.present_inputs[0].dim(spec.index(-1))
+    return not isinstance(element, str) or copied is None or quotient([element], [copied]) is None
 
 
 @rule("ReshapeFusion", P(RESHAPES, "x", ...))
@@ -160,6 +175,77 @@ def merge_transposes(m: Match) -> Replacement:
     return New("Transpose", [x], {"perm": Ints(perm)}, like=root)
 
 
+@rule("TransposeFusion", P("Transpose", P("Unsqueeze", "x", ..., name="unsqueeze", shared=True)))
+def insert_elsewhere(m: Match) -> Replacement:
+    """Transpose(Unsqueeze(x))  ->  Unsqueeze(x) at other axes, if only inserted axes move
+
+    Differs: ONNX Runtime keeps both.
+    """
+    axes, perm, rank = axes_of(m.node("unsqueeze")), transpose_perm(m.root), m.root.out.rank or 0
+    if not axes or perm is None or len(perm) != rank or not all(-rank <= a < rank for a in axes):
+        return None
+    inserted = {a % rank for a in axes}
+    rest = [axis for axis in perm if axis not in inserted]
+    if rest != sorted(rest):
+        return None
+    return with_axes("Unsqueeze", m.x, [i for i, axis in enumerate(perm) if axis in inserted], m.graph)
+
+
+_USUAL_RANK = 4
+"""Transposes of more axes lose those of length 1."""
+
+
+@rule(
+    "TransposeFusion", P("Reshape", P("Transpose", P(RESHAPES, "x", ..., name="first", shared=True), name="inner"), ...)
+)
+def transpose_fewer_axes(m: Match) -> Replacement:
+    """Reshape(Transpose(Reshape(x)))  ->  the same without axes of length 1, if there are more than four axes
+
+    Differs: ONNX Runtime keeps them.
+    """
+    first, perm = m.node("first"), transpose_perm(m.node("inner"))
+    before, after = target(first), target(m.root)
+    shape = first.out.shape
+    if before is None or after is None or perm is None or shape is None or not _USUAL_RANK < len(shape) == len(perm):
+        return None
+    kept = [axis for axis, dim in enumerate(shape) if axis == 0 or dim != 1]
+    spec = expressed([e for axis, e in enumerate(refined(before, first.out)) if axis in kept], m.x)
+    sizes = [e if isinstance(e, int) else -1 for e in refined(after, m.root.out)]
+    if len(kept) == len(shape) or spec is None or sizes.count(-1) > 1 or may_be_empty(m.x):
+        return None
+    order = tuple(kept.index(axis) for axis in perm if axis in kept)
+    type = with_shape(first.out, tuple(shape[axis] for axis in kept))
+    split = New("Reshape", [m.x, np.array(spec, np.int64)], {}, types=[type])
+    moved = New("Transpose", [split], {"perm": Ints(order)}, types=[permuted_type(type, order)])
+    return New("Reshape", [moved, np.array(sizes, np.int64)], {}, like=m.root)
+
+
+@rule(
+    "TransposeFusion", P("Transpose", P("Reshape", P("Transpose", "x", name="first"), ..., name="stack"), name="last")
+)
+def transpose_before_stacking(m: Match) -> Replacement:
+    """Transpose(Reshape(Transpose(x)))  ->  Reshape(Transpose(x)), if the Reshape changes only leading axes, which stay in place
+
+    Differs: ONNX Runtime keeps all three.
+    """
+    first, stack, perm = m.node("first"), m.node("stack"), transpose_perm(m.node("last"))
+    before, after, wanted = first.out.shape, stack.out.shape, target(stack)
+    inner = transpose_perm(first)
+    if before is None or after is None or wanted is None or perm is None or inner is None or len(perm) != len(after):
+        return None
+    start = next((axis for axis, source in enumerate(perm) if axis != source), 0)
+    count = len(after) - start
+    if not 0 < count < len(before) or not all(map(same_dim, before[-count:], after[-count:])):
+        return None
+    sizes = [e if isinstance(e, int) and e else -1 for e in refined(wanted, stack.out)]
+    if sizes.count(-1) > 1 or may_be_empty(m.x):
+        return None
+    offset = len(before) - len(after)
+    whole = compose(inner, (*range(len(before) - count), *(source + offset for source in perm[start:])))
+    moved = New("Transpose", [m.x], {"perm": Ints(whole)}, types=[permuted_type(m.x.type, whole)])
+    return New("Reshape", [moved, np.array([sizes[source] for source in perm], np.int64)], {})
+
+
 def _permutation(node: Node) -> tuple[int, ...] | None:
     """The permutation of a Transpose, or of a Reshape that only moves axes of size 1; None for other Reshapes."""
     if node.op == "Transpose":
@@ -265,6 +351,9 @@ RULES = (
     *split_before_unsqueeze,
     *eliminate_around_elementwise,
     *merge_transposes,
+    *insert_elsewhere,
+    *transpose_fewer_axes,
+    *transpose_before_stacking,
     *pick_before_transpose,
     *fuse_shape_source,
     *fuse_quotient_source,

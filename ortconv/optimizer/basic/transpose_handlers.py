@@ -118,7 +118,7 @@ def _softmax(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _slice(node: Node, slot: int, perm: Perm) -> Push | None:
-    axes = _normal_axes(_sliced_axes(node), len(perm))
+    axes = _normal_axes(sliced_axes(node), len(perm))
     if axes is None:
         return None
     moved = [perm[a] for a in axes]
@@ -130,7 +130,7 @@ def _slice(node: Node, slot: int, perm: Perm) -> Push | None:
     return Push((0,), (perm,), node.attrs, {3: np.array(moved, starts.dtype.numpy)})
 
 
-def _sliced_axes(node: Node) -> Sequence[int] | None:
+def sliced_axes(node: Node) -> Sequence[int] | None:
     """The axes of a Slice, stated or not; None if they are unknown."""
     if "starts" in node.attrs:
         return node.attr("axes", Ints(range(len(node.attr("starts", Ints())))))

@@ -24,6 +24,7 @@ PASSES = (
     RESIZES,
     *recurrent.PASSES,
     Pass("FillElimination", "extended.fill:eliminate_filled_operand"),
+    Pass("ZeroStateElimination", "extended.fill:eliminate_zero_states"),
     Pass("GemmActivationFusion", "extended.fuse_gemm:fuse_gemm_activation"),
     Pass("SoftmaxExpectationFusion", "extended.distribution:move_to_last_axis", "Softmax"),
     Pass("GemmRowsFusion", "extended.gemm_rows:fuse_rows"),
@@ -35,10 +36,12 @@ PASSES = (
     Pass("QuickGeluFusion", "extended.gelu:fuse_quick_gelu", "Sigmoid"),
     Pass("BiasGeluFusion", "extended.gelu:fuse_bias_gelu", *GELUS, (MICROSOFT, "FastGelu")),
     Pass("PointwiseConvFusion", "extended.pointwise:RULES", "Transpose"),
-    Pass("LayerNormFusion", "extended.layer_norm:LAYER_NORM", "ReduceMean", "LayerNormalization"),
-    Pass("ChannelNormFusion", "extended.layer_norm:CHANNEL_NORM", "ReduceMean", "LayerNormalization"),
+    Pass("LayerNormFusion", "extended.layer_norm:LAYER_NORM", "ReduceMean", "GlobalAveragePool", "LayerNormalization"),
+    Pass(
+        "ChannelNormFusion", "extended.layer_norm:CHANNEL_NORM", "ReduceMean", "GlobalAveragePool", "LayerNormalization"
+    ),
     Pass("SimplifiedLayerNormFusion", "extended.layer_norm:fuse_root_mean_square", "ReduceMean"),
-    Pass("UnscaledNormFusion", "extended.layer_norm:UNSCALED", "ReduceMean"),
+    Pass("UnscaledNormFusion", "extended.layer_norm:UNSCALED", "ReduceMean", "GlobalAveragePool"),
     Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
     Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),
     Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import producer_of, source_of
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
 from ortconv.optimizer.basic.eliminate import NEUTRAL
-from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.conditions import without_absent
+from ortconv.optimizer.engine import New, Out, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
 
 
@@ -19,11 +22,46 @@ def eliminate_filled_operand(m: Match) -> Replacement:
     filled = fill.out
     if not keeps_shape(m.root, filled, ()):
         return None
-    value = fill.attrs.get("value")
-    number: Array = value.numpy().reshape(()) if isinstance(value, Tensor) else np.array(0, np.float32)
+    number = _number(fill)
     others = [v for v in m.root.inputs if v is not filled]
     may_swap = traits(m.root).has(Trait.COMMUTATIVE)
     if len(others) == 1 and number == NEUTRAL.get(m.root.op) and (may_swap or filled is m.root.inputs[1]):
         return others[0]
     inputs = [number if v is filled else v for v in m.root.inputs]
     return New(m.root.op, inputs, like=m.root)
+
+
+@rule("ZeroStateElimination", P(("GRU", "LSTM", "RNN"), "x", ...))
+def eliminate_zero_states(m: Match) -> Replacement:
+    """LSTM(x, ..., initial states of zeros)  ->  LSTM(x, ...), which begins with zeros; also GRU and RNN
+
+    Counterpart: none: ONNX Runtime keeps the nodes that compute the shape of the states
+    """
+    inputs = [None if slot in _STATES and _is_zeros(v) else v for slot, v in enumerate(m.root.inputs)]
+    if inputs == list(m.root.inputs):
+        return None
+    new = New(m.root.op, without_absent(inputs), like=m.root, outputs=len(m.root.outputs))
+    return tuple(None if v is None else Out(new, i) if i else new for i, v in enumerate(m.root.outputs))
+
+
+_STATES = (5, 6)
+"""The inputs with the initial states of a recurrent layer."""
+
+_COPIES = ("Expand", "Identity", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze")
+"""Operators whose results have only elements of their first input."""
+
+
+def _is_zeros(value: Value | None) -> bool:
+    source = source_of(value, *_COPIES)
+    join = producer_of(source, "Concat")
+    if join is not None:
+        return all(map(_is_zeros, join.inputs))
+    fill = producer_of(source, "ConstantOfShape")
+    const = Tensor.of(_number(fill)) if fill is not None else None if source is None else source.constant
+    return const is not None and const.size > 0 and not const.numpy().any()
+
+
+def _number(fill: Node) -> Array:
+    """The number that ConstantOfShape repeats, as a scalar."""
+    value = fill.attrs.get("value")
+    return value.numpy().reshape(()) if isinstance(value, Tensor) else np.array(0, np.float32)

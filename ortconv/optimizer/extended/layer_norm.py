@@ -33,13 +33,17 @@ def fuse_channel_norm(m: Match) -> Replacement:
         return None
     if any(axes_of(n) not in ((1,), (1 - rank,)) or not n.attr("keepdims", 1) for n in basic.reductions(m)):
         return None
-    scale, epsilon = per_channel(m.scale, rank, channels), basic.epsilon_of(m, DType.FLOAT)
-    if scale is None or epsilon is None or not keeps_rank(x, *m.values("two", "epsilon")):
+    affine = [per_channel(value, rank, channels) for value in m.values("scale", "bias")]
+    epsilon = basic.epsilon_of(m, DType.FLOAT)
+    if epsilon is None or not basic.has_plain_operands(m):
+        return None
+    inputs = [values.astype(np.float32) for values in affine if values is not None]
+    if len(inputs) < len(affine):
         return None
     last = channels_to_last(rank)
     moved = (permuted_type(x.type, last),)
     t = New("Transpose", [x], {"perm": Ints(last)}, types=moved)
-    norm = New("LayerNormalization", [t, scale.astype(np.float32)], {"axis": -1, "epsilon": epsilon}, types=moved)
+    norm = New("LayerNormalization", [t, *inputs], {"axis": -1, "epsilon": epsilon}, types=moved)
     return New("Transpose", [norm], {"perm": Ints(channels_to_first(rank))})
 
 

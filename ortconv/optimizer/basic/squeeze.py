@@ -1,0 +1,311 @@
+"""Moves Squeezes behind the nodes that read them, so that they meet Unsqueezes, and convolutions meet the nodes they can absorb.
+
+TensorFlow and Keras compute a 1-D convolution as Squeeze(Conv(Unsqueeze(x))), and add its bias behind the Squeeze.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.operands import axes_of, only_reader
+from ortconv.ir.operators import Trait, named
+from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import Shape, TensorType, ValueType
+from ortconv.optimizer.basic.transpose_handlers import sliced_axes
+from ortconv.optimizer.conditions import RESHAPES, stated_pads
+from ortconv.optimizer.engine import Context, constant, insert_node
+from ortconv.optimizer.insertion import insert, with_list
+from ortconv.optimizer.quantizers import QUANTIZERS
+
+NAME = "SqueezePropagation"
+
+ABSORBING = ("Conv", "ConvTranspose")
+"""Operators into which nodes behind a Squeeze can be fused once the Squeeze has moved."""
+
+FIRST_SPATIAL = 2
+"""The first axis after batch and channels."""
+
+
+class Axes(NamedTuple):
+    """The axes that a Squeeze removes, counted from the front, and the rank of its input."""
+
+    removed: tuple[int, ...]
+    rank: int
+
+    @property
+    def kept(self) -> list[int]:
+        """For each axis of the result, that of the input."""
+        return [axis for axis in range(self.rank) if axis not in self.removed]
+
+    def before(self, shape: Shape) -> Shape:
+        """The shape of the input of a Squeeze with a result of this shape."""
+        dims = iter(shape)
+        return tuple(1 if axis in self.removed else next(dims) for axis in range(self.rank))
+
+
+class Wide(NamedTuple):
+    """The changes to a node that reads the inputs of Squeezes instead of their results."""
+
+    slots: Sequence[int]
+    """The inputs that are squeezed."""
+    attrs: Mapping[str, Attribute]
+    constants: Mapping[int, Tensor] = MappingProxyType({})
+    """Inputs that are replaced by constants, by slot."""
+
+
+class Region:
+    """Squeezes of the same axes, and the nodes that read only their results, constants and results of each other."""
+
+    def __init__(self, graph: Graph, axes: Axes) -> None:
+        self.graph = graph
+        self.axes = axes
+        self.squeezes: list[Node] = []
+        self.nodes: dict[Node, Wide] = {}
+
+    def absorb(self, other: Region) -> None:
+        self.squeezes += other.squeezes
+        self.nodes |= other.nodes
+
+    def counts(self) -> tuple[int, int]:
+        """The numbers of Squeezes and Unsqueezes that vanish, and of Squeezes that appear, if the Squeezes move."""
+        vanishing = sum(not self._is_read_outside(node.out) for node in self.squeezes)
+        vanishing += sum(1 for value in self.values() for _ in self._unsqueezes(value))
+        return vanishing, sum(self._is_read_outside(node.out) and not self._merges(node.out) for node in self.nodes)
+
+    def meets_convolution(self) -> bool:
+        """True if a node of the region will read the result of a convolution."""
+        return any(map(self._follows_convolution, self.squeezes))
+
+    def move(self) -> None:
+        """Move the Squeezes behind the nodes."""
+        wide = {node.out: node.present_inputs[0] for node in self.squeezes}
+        for node, changes in self.nodes.items():
+            wide[node.out] = self._widened(node, changes, wide)
+        for value, x in wide.items():
+            for unsqueeze in list(self._unsqueezes(value)):
+                self.graph.replace(unsqueeze.out, x)
+                self.graph.remove_dead(unsqueeze)
+            if value.producer in self.nodes and self._is_read_outside(value):
+                self._squeeze(value, x)
+        for node in (*reversed(self.nodes), *self.squeezes):
+            self.graph.remove_dead(node)
+
+    def values(self) -> Iterator[Value]:
+        return (node.out for node in (*self.squeezes, *self.nodes))
+
+    def _is_read_outside(self, value: Value) -> bool:
+        return value.is_output or any(user not in self.nodes and not self._undoes(user) for user in value.consumers)
+
+    def _merges(self, value: Value) -> bool:
+        """True if a Squeeze of this value becomes one node with the only node that reads it."""
+        reader = only_reader(value)
+        return reader is not None and reader.graph is self.graph and reader.domain == "" and reader.op in RESHAPES
+
+    def _undoes(self, user: Node) -> bool:
+        """True for an Unsqueeze of the same axes."""
+        return user.graph is self.graph and user.is_op("Unsqueeze") and _axes(user, user.out) == self.axes
+
+    def _unsqueezes(self, value: Value) -> Iterator[Node]:
+        return (user for user in value.consumers if self._undoes(user))
+
+    def _follows_convolution(self, squeeze: Node) -> bool:
+        conv = squeeze.present_inputs[0].producer
+        return conv is not None and conv.op in ABSORBING and not self.nodes.keys().isdisjoint(squeeze.out.consumers)
+
+    def _widened(self, node: Node, changes: Wide, wide: Mapping[Value, Value]) -> Value:
+        """The result of a node before the Squeezes."""
+        inputs = list(node.inputs)
+        for slot in changes.slots:
+            value = inputs[slot]
+            inputs[slot] = value and wide[value]
+        for slot, tensor in changes.constants.items():
+            inputs += [None] * (slot + 1 - len(inputs))
+            inputs[slot] = constant(node, tensor)
+        names, types = [self.graph.fresh(node.out.name)], [self._type(node.out)]
+        made = insert_node(node.op, inputs, names, types, node, changes.attrs, domain=node.domain, name=node.name)
+        return made.out
+
+    def _type(self, value: Value) -> ValueType | None:
+        type, shape = value.type, value.shape
+        return (
+            None
+            if not isinstance(type, TensorType) or shape is None
+            else TensorType(type.dtype, self.axes.before(shape))
+        )
+
+    def _squeeze(self, value: Value, x: Value) -> None:
+        """Let the readers of a value read Squeeze(x)."""
+        assert value.producer is not None
+        inputs, attrs = with_list(self.graph, "Squeeze", x, self.axes.removed)
+        squeezed = insert("Squeeze", inputs, value.type, value.producer, attrs)
+        name, is_output = value.name, value.is_output
+        self.graph.replace(value, squeezed)
+        if not is_output:
+            self.graph.rename(value, self.graph.fresh(name))
+            self.graph.rename(squeezed, name)
+
+
+def propagate_squeezes(graph: Graph, context: Context) -> int:
+    """f(Squeeze(x), constant)  ->  Squeeze(f(x, constant)), and Unsqueeze(Squeeze(x))  ->  x
+
+    f is elementwise, Pad, Concat, Slice, BatchNormalization, a quantizer or a global pool. Applied to all nodes between Squeezes
+    and Unsqueezes at once, if fewer of these remain, or equally many, and a Conv meets nodes that it can absorb.
+
+    Counterpart: none: ONNX Runtime keeps Squeezes and Unsqueezes between convolutions
+    """
+    changes = 0
+    for region in _regions(graph, context):
+        vanishing, appearing = region.counts()
+        pays = appearing < vanishing or (appearing == vanishing and region.meets_convolution())
+        if region.nodes and pays and not context.exhausted:
+            label = region.squeezes[0].label
+            region.move()
+            context.record(NAME, label, vanishing, appearing)
+            changes += 1
+    return changes
+
+
+def _regions(graph: Graph, context: Context) -> list[Region]:
+    found: dict[Value, Region] = {}
+    for node in graph:
+        if (
+            node.is_op("Squeeze")
+            and (axes := _axes(node, node.present_inputs[0])) is not None
+            and context.may_touch(node)
+        ):
+            region = found[node.out] = Region(graph, axes)
+            region.squeezes.append(node)
+            continue
+        around = list(dict.fromkeys(found[v] for v in node.present_inputs if v in found))
+        changes = _changes(node, found) if around else None
+        if changes is None or not context.may_touch(node, *(r.squeezes[0] for r in around)):
+            continue
+        first, *others = sorted(around, key=lambda region: -len(region.nodes))
+        for other in others:
+            found.update((value, first) for value in other.values())
+            first.absorb(other)
+        first.nodes[node] = changes
+        found[node.out] = first
+    return list(dict.fromkeys(found.values()))
+
+
+def _axes(node: Node, outer: Value) -> Axes | None:
+    """The axes of a Squeeze or Unsqueeze, if they are constant; `outer` is the value that has them."""
+    stated, shape = axes_of(node), outer.shape
+    if stated is None or shape is None or not all(-len(shape) <= axis < len(shape) for axis in stated):
+        return None
+    if not stated and outer.static_shape is None:
+        return None
+    axes = {axis % len(shape) for axis in stated} or {axis for axis, dim in enumerate(shape) if dim == 1}
+    return Axes(tuple(sorted(axes)), len(shape)) if axes else None
+
+
+def _changes(node: Node, found: Mapping[Value, Region]) -> Wide | None:
+    """The changes to a node if it reads values squeezed along the same axes, and constants; None if it cannot change."""
+    handler = HANDLERS.get((node.domain, node.op))
+    regions = [found[v] for v in node.present_inputs if v in found]
+    axes = regions[0].axes
+    if handler is None or len(node.present_outputs) != 1 or any(region.axes != axes for region in regions):
+        return None
+    changes = handler(node, axes) if node.out.rank == len(axes.kept) else None
+    return changes if changes is not None and all(node.inputs[slot] in found for slot in changes.slots) else None
+
+
+# ---------------------------------------------------------------------- handlers
+
+
+def _first(node: Node, axes: Axes) -> Wide | None:
+    return Wide((0,), node.attrs)
+
+
+def _broadcast(node: Node, axes: Axes) -> Wide | None:
+    slots, constants, rank = [], {}, len(axes.kept)
+    for slot, value in enumerate(node.inputs):
+        const = None if value is None else value.constant
+        if const is None:
+            slots.append(slot)
+        elif const.rank > rank:
+            return None
+        elif any(dim != 1 for dim in const.shape):
+            shape = axes.before((*(1,) * (rank - const.rank), *const.shape))
+            constants[slot] = Tensor.of(const.numpy().reshape(shape), const.dtype)
+    return Wide(slots, node.attrs, constants)
+
+
+def _concat(node: Node, axes: Axes) -> Wide | None:
+    attrs = _with_axis(node, axes, 0)
+    return Wide(range(len(node.inputs)), attrs) if attrs is not None and "axis" in node.attrs else None
+
+
+def _with_axis(node: Node, axes: Axes, default: int) -> dict[str, Attribute] | None:
+    (axis,) = _moved((node.attr("axis", default),), axes) or (None,)
+    return None if axis is None else {**node.attrs, "axis": axis}
+
+
+def _moved(stated: Sequence[int] | None, axes: Axes) -> list[int] | None:
+    """The axes of the input of a Squeeze for those of its result; None if they are unknown or invalid."""
+    kept = axes.kept
+    if stated is None or not all(-len(kept) <= axis < len(kept) for axis in stated):
+        return None
+    return [kept[axis] for axis in stated]
+
+
+def _pad(node: Node, axes: Axes) -> Wide | None:
+    pads = stated_pads(node, len(axes.kept))
+    if pads is None:
+        return None
+    wide = np.zeros((2, axes.rank), np.int64)
+    wide[:, axes.kept] = np.reshape(pads, (2, -1))
+    if "pads" in node.attrs:
+        return Wide((0,), {**node.attrs, "pads": Ints(wide.reshape(-1).tolist())})
+    constants = {1: Tensor.of(wide.reshape(-1))}
+    if node.input(3) is not None:
+        constants[3] = Tensor.of(np.arange(axes.rank))
+    return Wide((0,), node.attrs, constants)
+
+
+def _slice(node: Node, axes: Axes) -> Wide | None:
+    moved = _moved(sliced_axes(node), axes)
+    if moved is None:
+        return None
+    if "starts" in node.attrs:
+        return Wide((0,), {**node.attrs, "axes": Ints(moved)})
+    starts = node.inputs[1]
+    if starts is None or starts.dtype is None:
+        return None
+    return Wide((0,), node.attrs, {3: Tensor.of(np.array(moved, starts.dtype.numpy))})
+
+
+def _channels(node: Node, axes: Axes) -> Wide | None:
+    """For operators on batch, channels and spatial axes. The statistics of a training step are of no use here."""
+    if axes.removed[0] < FIRST_SPATIAL or node.attr("training_mode", 0) or not node.attr("spatial", 1):
+        return None
+    return Wide((0,), node.attrs)
+
+
+def _quantizer(node: Node, axes: Axes) -> Wide | None:
+    scale = node.input(1)
+    if scale is None or scale.rank is None or node.attr("block_size", 0):
+        return None
+    if scale.rank == 0 or scale.static_shape == (1,):
+        return Wide((0,), node.attrs)
+    attrs = _with_axis(node, axes, 1) if scale.rank == 1 and node.domain == "" else None
+    return None if attrs is None else Wide((0,), attrs)
+
+
+Handler = Callable[[Node, Axes], Wide | None]
+
+HANDLERS: Mapping[tuple[str, str], Handler] = {
+    **{("", op): _first for op in named(Trait.ELEMENTWISE)},
+    **{("", op): _broadcast for op in named(Trait.BROADCASTS)},
+    **{("", op): _channels for op in ("BatchNormalization", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool")},
+    **dict.fromkeys(QUANTIZERS, _quantizer),
+    ("", "Concat"): _concat,
+    ("", "Pad"): _pad,
+    ("", "Slice"): _slice,
+}
