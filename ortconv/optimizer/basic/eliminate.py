@@ -312,11 +312,9 @@ def fuse_product_select(m: Match) -> Replacement:
 
     tf2onnx writes indices so that count from the end if they are negative.
     """
-    return (
-        New("Where", [m.c, m.a, m.b])
-        if m.root.out.dtype in (DType.INT32, DType.INT64) and m.c.dtype is DType.BOOL
-        else None
-    )
+    if m.root.out.dtype not in (DType.INT32, DType.INT64) or m.c.dtype is not DType.BOOL:
+        return None
+    return New("Where", [m.c, m.a, m.b])
 
 
 @rule(

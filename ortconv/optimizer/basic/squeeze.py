@@ -15,9 +15,9 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.operands import axes_of, only_reader
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import Shape, TensorType, ValueType
+from ortconv.ir.types import Shape
 from ortconv.optimizer.basic.transpose_handlers import sliced_axes
-from ortconv.optimizer.conditions import RESHAPES, stated_pads
+from ortconv.optimizer.conditions import RESHAPES, stated_pads, with_shape
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.insertion import insert, with_list
 from ortconv.optimizer.quantizers import QUANTIZERS
@@ -126,17 +126,10 @@ class Region:
         for slot, tensor in changes.constants.items():
             inputs += [None] * (slot + 1 - len(inputs))
             inputs[slot] = constant(node, tensor)
-        names, types = [self.graph.fresh(node.out.name)], [self._type(node.out)]
+        names = [self.graph.fresh(node.out.name)]
+        types = [with_shape(node.out, self.axes.before(node.out.shape or ()))]
         made = insert_node(node.op, inputs, names, types, node, changes.attrs, domain=node.domain, name=node.name)
         return made.out
-
-    def _type(self, value: Value) -> ValueType | None:
-        type, shape = value.type, value.shape
-        return (
-            None
-            if not isinstance(type, TensorType) or shape is None
-            else TensorType(type.dtype, self.axes.before(shape))
-        )
 
     def _squeeze(self, value: Value, x: Value) -> None:
         """Let the readers of a value read Squeeze(x)."""
@@ -173,11 +166,8 @@ def propagate_squeezes(graph: Graph, context: Context) -> int:
 def _regions(graph: Graph, context: Context) -> list[Region]:
     found: dict[Value, Region] = {}
     for node in graph:
-        if (
-            node.is_op("Squeeze")
-            and (axes := _axes(node, node.present_inputs[0])) is not None
-            and context.may_touch(node)
-        ):
+        is_free = node.is_op("Squeeze") and context.may_touch(node)
+        if is_free and (axes := _axes(node, node.present_inputs[0])) is not None:
             region = found[node.out] = Region(graph, axes)
             region.squeezes.append(node)
             continue
