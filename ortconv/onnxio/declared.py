@@ -18,7 +18,7 @@ from ortconv.onnxio.build import TypeReader, check_text
 from ortconv.onnxio.check import check_rules
 from ortconv.onnxio.imports import opset_of
 from ortconv.onnxio.infer import ContradictionError, infer_model, lacks_rank, without_dims
-from ortconv.onnxio.messages import contents, domain_of, input_symbols, label, made_by_constants, walk
+from ortconv.onnxio.messages import contents, domain_of, input_symbols, label, walk
 from ortconv.onnxio.misnamed import misnamed
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.scopes import INFERRED_BODIES
@@ -245,7 +245,8 @@ def _take(graphs: Sequence[GraphProto], read: TypeReader) -> TypesByGraph:
 
 def _declared(graph: GraphProto, read: TypeReader, *, is_body: bool) -> dict[str, ValueType]:
     """The declared types of node outputs, and of the inputs of a body."""
-    given = {tensor.name for tensor in graph.initializer} | made_by_constants(graph.node)
+    given = {tensor.name for tensor in graph.initializer}
+    given.update(name for node in graph.node if node.op_type == "Constant" for name in node.output)
     if not is_body:
         given.update(value.name for value in graph.input)
     infos = (*graph.value_info, *graph.output, *(graph.input if is_body else ()))

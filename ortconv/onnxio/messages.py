@@ -72,11 +72,6 @@ def input_symbols(graph: GraphProto) -> list[str]:
     return list(dict.fromkeys(filter(None, dims)))
 
 
-def made_by_constants(nodes: Iterable[NodeProto]) -> set[str]:
-    """The outputs of the Constant nodes among these nodes."""
-    return {name for node in nodes if node.op_type == "Constant" for name in node.output}
-
-
 def domain_of(message: NodeProto) -> str:
     return plain_domain(message.domain)
 

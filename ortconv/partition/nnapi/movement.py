@@ -68,17 +68,15 @@ def split(unit: NodeUnit, target: Target) -> Objections:
         yield not_constant(unit, 1, target)
     if not shape or not -len(shape) <= axis < len(shape):
         return
-    size = shape[axis]
-    parts = ints(unit.input(1))
-    if parts is not None:
-        if len(set(parts)) > 1 or sum(parts) != size:
-            message = f"the parts of dimension {size} are {list(parts)}: NNAPI needs them equal"
-            yield Objection("shape", message, "write it as Slice nodes")
-    elif unit.input(1) is None:
-        count = unit.target.attr("num_outputs", len(unit.target.outputs))
-        if count < 1 or size % count:
-            message = f"dimension {size} is split into {count} parts: NNAPI needs them equal"
-            yield Objection("shape", message, "write it as Slice nodes")
+    size, parts = shape[axis], ints(unit.input(1))
+    count = unit.target.attr("num_outputs", len(unit.target.outputs))
+    if parts is not None and (len(set(parts)) > 1 or sum(parts) != size):
+        found = f"the parts of dimension {size} are {list(parts)}"
+    elif unit.input(1) is None and (count < 1 or size % count):
+        found = f"dimension {size} is split into {count} parts"
+    else:
+        return
+    yield Objection("shape", f"{found}: NNAPI needs them equal", "write it as Slice nodes")
 
 
 def pad(unit: NodeUnit, target: Target) -> Objections:
