@@ -50,14 +50,13 @@ SCALE_DIGITS = 1 << 12
 
 _NAMES = {op for _, op in HIDDEN}
 _POOLS = ("AveragePool", "LpPool", "MaxPool")
-_RESIZES = ("Resize", "Upsample")
 
 
 @cache
 def _examined(opset: int) -> frozenset[str]:
     """The operators whose nodes `hide` may change or refuse, also as it renames them."""
     names = (
-        *(*_NAMES, *_CHECKS, *_RESIZES, "STFT", "Slice", "Squeeze"),
+        *(*_NAMES, *_CHECKS, "Resize", "STFT", "Slice", "Squeeze", "Upsample"),
         *(("Unsqueeze",) if opset < SIGNED_AXES else ()),
         *(("Expand",) if opset <= LENGTH_IS_RANK else ()),
         *(_POOLS if opset < CEILS_EXACTLY else ("Attention",)),
@@ -167,14 +166,12 @@ def _elements(tensor: TensorProto) -> list[Any]:
     """The elements of a short vector of float32 or integers; [] for another or a damaged tensor."""
     from onnx.numpy_helper import to_array
 
-    if tensor.data_type not in _OF_VECTORS or len(tensor.dims) != 1 or not 0 < tensor.dims[0] <= MOST_DIMENSIONS:
+    has_type = tensor.data_type in (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64)
+    if not has_type or len(tensor.dims) != 1 or not 0 < tensor.dims[0] <= MOST_DIMENSIONS:
         return []
     with suppress(TypeError, ValueError):
         return list(to_array(tensor).tolist())
     return []
-
-
-_OF_VECTORS = (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64)
 
 
 def _has_many_digits(scales: Iterable[float]) -> bool:
