@@ -12,7 +12,7 @@ FUSION = passes_in("extended.attention.fusion")
 FUSED = "com.microsoft.MultiHeadAttention"
 
 CONSTANTS = """int64[3] rows = {0, 0, -1}, int64[2] of_keys = {1, 2}, int64[2] of_queries = {1, 3}, int64[4] whole = {2, 1, 3, 3},
-    float zero = {0}, float one = {1}, float low = {-10000}, float none = {-inf}, float all = {inf}"""
+    float zero = {0}, float one = {1}, float low = {-10000}, float lowest = {-1e38}, float none = {-inf}, float all = {inf}"""
 
 ATTENTION = """
     shape{n} = Constant<value = int64[4] {{0, 0, {heads}, {size}}}>()
@@ -37,6 +37,17 @@ MASKS = {
     "one key": ("bool[2,1] c", "x = Unsqueeze(c, of_keys) e = Expand(x, whole) m = Where(e, zero, low) t = Add(s, m)", True, False),
     "replaced for queries": ("bool[2,3] c", "x = Unsqueeze(c, of_queries) t = Where(x, s, none)", True, False),
     "replaced by infinity": ("bool[2,3] c", "x = Unsqueeze(c, of_keys) t = Where(x, s, all)", False, False),
+    "blended": ("bool[2,3] c", "x = Unsqueeze(c, of_keys) n = Not(x) f = Cast<to = 1>(x) g = Cast<to = 1>(n)"
+                " h = Mul(f, s) l = Mul(g, lowest) t = Add(l, h)", True, True),
+    "blended with a number that scores change": ("bool[2,3] c", "x = Unsqueeze(c, of_keys) n = Not(x) f = Cast<to = 1>(x)"
+                " g = Cast<to = 1>(n) h = Mul(f, s) l = Mul(g, low) t = Add(l, h)", False, True),
+    "blended with other keys": ("bool[2,3] c, bool[2,3] d", "x = Unsqueeze(c, of_keys) z = Unsqueeze(d, of_keys) n = Not(z)"
+                " f = Cast<to = 1>(x) g = Cast<to = 1>(n) h = Mul(f, s) l = Mul(g, lowest) t = Add(l, h)", False, True),
+    "blended constants": ("bool u", "f = Constant<value = float[1,1,3,3] {1, 0, 0, 1, 1, 0, 1, 1, 1}>() h = Mul(s, f)"
+                " l = Constant<value = float[1,1,3,3] {0, -1e38, -1e38, 0, 0, -1e38, 0, 0, 0}>() t = Add(h, l)", True, False),
+    "blended constants that do not fit": ("bool u", "f = Constant<value = float[1,1,3,3] {1, 0, 0, 1, 1, 1, 1, 1, 1}>()"
+                " l = Constant<value = float[1,1,3,3] {0, -1e38, -1e38, 0, 0, -1e38, 0, 0, 0}>() h = Mul(s, f) t = Add(h, l)",
+                False, False),
     "rows": ("float[2,1,3,1] m", "t = Add(s, m)", True, False),
     "batches of a constant": ("bool[2,3] c", "m = Constant<value = float[2,1,1,3] {1, 2, 3, 4, 5, 6}>() t = Add(s, m)",
                               False, False),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operands import constant_of
@@ -23,11 +23,11 @@ def from_operand(inner: P) -> tuple[P, ...]:
     return P(BROADCASTING, inner, ...), P(BROADCASTING, "a", inner, ...), P("Where", "a", "b", inner)
 
 
-def keeps_shape(reader: Node, operand: Value, shape: Shape | None) -> bool:
-    """True if such an operator returns a result of the same shape when one of its operands has another shape."""
-    if reader.op not in BROADCASTING or reader.domain != "" or reader.graph is not operand.graph:
+def keeps_shape(reader: Node, operands: Collection[Value], shape: Shape | None) -> bool:
+    """True if such an operator returns a result of the same shape when these operands have another shape."""
+    if reader.op not in BROADCASTING or reader.domain != "" or any(reader.graph is not v.graph for v in operands):
         return False
-    shapes = [None if v is None else shape if v is operand else v.shape for v in reader.inputs]
+    shapes = [None if v is None else shape if v in operands else v.shape for v in reader.inputs]
     return equal_shapes(broadcast_shapes(shapes), reader.out.shape)
 
 
@@ -39,7 +39,7 @@ def eliminate_expanded_operand(m: Match) -> Replacement:
     """
     x = m.x
     expanded = m.node("expand").out
-    if expanded.is_output or not all(keeps_shape(reader, expanded, x.shape) for reader in expanded.consumers):
+    if expanded.is_output or not all(keeps_shape(reader, [expanded], x.shape) for reader in expanded.consumers):
         return None
     inputs = [x if v is expanded else v for v in m.root.inputs]
     return New(m.root.op, inputs, like=m.root)
@@ -52,7 +52,7 @@ def eliminate_gathered_operand(m: Match) -> Replacement:
     place = None if m.index.is_constant else _only_element(m.index)  # constant rows may be added to other constants
     if not table.rank or place is None or gather.attr("axis", 0) != 0 or not -table.shape[0] <= place < table.shape[0]:
         return None
-    if not keeps_shape(m.root, gather.out, table.shape[1:]):
+    if not keeps_shape(m.root, [gather.out], table.shape[1:]):
         return None
     row = table.numpy()[place]
     return New(m.root.op, [row if v is gather.out else v for v in m.root.inputs], like=m.root)
@@ -79,6 +79,8 @@ MOVABLE = frozenset((*named(Trait.ELEMENTWISE, but=("BitCast", "CastLike")), *BR
 def propagate_expands(graph: Graph, context: Context) -> int:
     """f(Expand(x))  ->  Expand(f(x)), for all elementwise nodes f that compute one result from x and constant numbers
 
+    Also for several results, without an Expand, if all their readers broadcast.
+
     Counterpart: none: ONNX Runtime computes f for each copy
     """
     return sum(_propagate(node, context) for node in context.nodes(graph, (("", "Expand"),)))
@@ -86,19 +88,25 @@ def propagate_expands(graph: Graph, context: Context) -> int:
 
 def _propagate(expand: Node, context: Context) -> bool:
     nodes = _elementwise_after(expand)
-    result = _only_result(expand.out, nodes)
-    if result is None or not context.may_touch(expand, *nodes):
-        return False
-    graph, label, last = expand.parent, expand.label, next(n for n in nodes if n.out is result)
+    results = _results(expand.out, nodes)
     x, shape = expand.present_inputs
+    broadcast = _all_broadcast(results, x.shape, nodes)
+    if expand.out in results or not (len(results) == 1 or broadcast) or not context.may_touch(expand, *nodes):
+        return False
+    graph, label, count = expand.parent, expand.label, len(expand.parent)
     before = {expand.out: x}
     for node in nodes:
         inputs = [v and before.get(v, v) for v in node.inputs]
         type = None if node.out.dtype is None else TensorType(node.out.dtype, x.shape)
         before[node.out] = insert(node.op, inputs, type, node, node.attrs, name=node.name)
-    graph.replace(result, insert("Expand", [before[result], shape], result.type, last, name=expand.name))
-    graph.remove_dead(last)
-    context.record("ExpandPropagation", label, 1, 1)
+    for result in results:
+        last, after = result.producer, before[result]
+        assert last is not None
+        if not broadcast:
+            after = insert("Expand", [after, shape], result.type, last, name=expand.name)
+        graph.replace(result, after)
+        graph.remove_dead(last)
+    context.record("ExpandPropagation", label, 1 + count - len(graph) if broadcast else 1, 1)
     return True
 
 
@@ -121,10 +129,13 @@ def _is_movable(node: Node, expand: Node, nodes: Collection[Node]) -> bool:
     return are_numbers(others, expand.present_inputs[0].rank)
 
 
-def _only_result(expanded: Value, nodes: dict[Node, None]) -> Value | None:
-    """The only result of the nodes that others read or the graph returns. None if there are several, or if others read the
-    expanded value, too.
-    """
+def _results(expanded: Value, nodes: dict[Node, None]) -> list[Value]:
+    """The expanded value and the results of the nodes, as far as others read them or the graph returns them."""
     values = [expanded, *(node.out for node in nodes)]
-    read = [v for v in values if v.is_output or not nodes.keys() >= set(v.consumers)]
-    return read[0] if len(read) == 1 and read[0] is not expanded else None
+    return [v for v in values if v.is_output or not nodes.keys() >= set(v.consumers)]
+
+
+def _all_broadcast(results: Sequence[Value], shape: Shape | None, nodes: Collection[Node]) -> bool:
+    """True if all other readers of results return the same shape when all results have this shape."""
+    readers = dict.fromkeys(user for value in results for user in value.consumers if user not in nodes)
+    return not any(v.is_output for v in results) and all(keeps_shape(user, results, shape) for user in readers)

@@ -59,11 +59,11 @@ def fuse_gelu(m: Match) -> Replacement:
     return New("Gelu", [m.x]) if keeps_rank(m.x, m.half, m.one, m.root_constant) else None
 
 
-_MEANS = ("ReduceMean", "GlobalAveragePool")
+MEANS = ("ReduceMean", "GlobalAveragePool")
 
 
 def _centered(mean: str) -> P:
-    return P("Sub", "x", P(_MEANS, "x", ..., name=mean))
+    return P("Sub", "x", P(MEANS, "x", ..., name=mean))
 
 
 def _deviations() -> list[P]:
@@ -72,7 +72,7 @@ def _deviations() -> list[P]:
         P("Pow", _centered("mean_of_square"), C("two", one=True, where=exactly(2.0))),
         P("Mul", _centered("mean_of_square"), _centered("mean_of_factor")),
     )
-    variances = (P(_MEANS, square, ..., name="variance") for square in squares)
+    variances = (P(MEANS, square, ..., name="variance") for square in squares)
     return [P("Sqrt", P("Add", variance, C("epsilon", one=True), commutative=True)) for variance in variances]
 
 
@@ -86,7 +86,7 @@ def _factored_patterns() -> Iterator[P]:
 
     The factor is scale / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon).
     """
-    mean = P(_MEANS, "x", ..., name="mean")
+    mean = P(MEANS, "x", ..., name="mean")
     shifts = (
         P("Add", P("Mul", P("Neg", mean), "factor", commutative=True), "bias", commutative=True),
         P("Sub", "bias", P("Mul", mean, "factor", commutative=True)),

@@ -13,7 +13,7 @@ from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import RESHAPES, equal_shapes
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.insertion import LISTS_BY_INPUT
-from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import Element, dim_of, elements, expressed
 
 Strides = tuple[Element, ...]
@@ -202,4 +202,13 @@ def eliminate_and(m: Match) -> Replacement:
     return m.x if equal_shapes(m.x.shape, m.root.out.shape) and is_true(m.true) else None
 
 
-RULES = fuse_flat_lookup + fuse_lookup + fuse_store + eliminate_and
+_TRUTH = C("true", one=True, where=is_true)
+
+
+@rule("AndElimination", P("And", "x", P("Expand", _TRUTH, "shape", name="expand"), commutative=True))
+def expand_other_condition(m: Match) -> Replacement:
+    """And(x, Expand(true, shape))  ->  Expand(x, shape), if that is the shape of the result"""
+    return New("Expand", [m.x, m.shape]) if equal_shapes(m.node("expand").out.shape, m.root.out.shape) else None
+
+
+RULES = fuse_flat_lookup + fuse_lookup + fuse_store + eliminate_and + expand_other_condition

@@ -40,7 +40,7 @@ PASSES = (
     Pass(
         "ChannelNormFusion", "extended.layer_norm:CHANNEL_NORM", "ReduceMean", "GlobalAveragePool", "LayerNormalization"
     ),
-    Pass("SimplifiedLayerNormFusion", "extended.layer_norm:fuse_root_mean_square", "ReduceMean"),
+    Pass("SimplifiedLayerNormFusion", "extended.layer_norm:fuse_root_mean_square", "ReduceMean", "GlobalAveragePool"),
     Pass("UnscaledNormFusion", "extended.layer_norm:UNSCALED", "ReduceMean", "GlobalAveragePool"),
     Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
     Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),
@@ -51,6 +51,7 @@ PASSES = (
     Pass("GatherToSliceFusion", "extended.split:fuse_range", "Gather"),
     Pass("MatmulTransposeFusion", "extended.fuse_matmul:TRANSPOSED"),
     Pass("MatMulScaleFusion", "extended.fuse_matmul:SCALED"),
+    Pass("StackedMatMulFusion", "extended.fuse_matmul:fuse_stack", "MatMul", (MICROSOFT, "FusedMatMul")),
     Pass("TransposeSplit", "extended.transpose:split_transpose", "Transpose"),
     Pass("ScaleShiftFusion", "extended.affine:fuse_scale_shift"),
     Pass("ReshapeFusion", "basic.reshape:CHAINS"),

@@ -20,7 +20,7 @@ def eliminate_filled_operand(m: Match) -> Replacement:
     """op(x, ConstantOfShape<k>(shape))  ->  op(x, k), where that has the same shape; x, if k is neutral"""
     fill = m.node("fill")
     filled = fill.out
-    if not keeps_shape(m.root, filled, ()):
+    if not keeps_shape(m.root, [filled], ()):
         return None
     number = _number(fill)
     others = [v for v in m.root.inputs if v is not filled]

@@ -11,7 +11,7 @@ from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import keeps_rank, numbers, with_shape
+from ortconv.optimizer.conditions import equal_shapes, keeps_rank, numbers, same_dim, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import compose, operand_perm, transpose_perm
@@ -149,6 +149,25 @@ def _is_supported(matmul: Node) -> bool:
 
 def _fused(m: Match, operands: tuple[NewInput, NewInput], attrs: dict[str, Attribute]) -> New:
     return New("FusedMatMul", operands, attrs, domain=MICROSOFT, like=m.node("matmul"))
+
+
+def _stack(side: str) -> P:
+    return P("Reshape", side, ..., name=f"stack_{side}", shared=True)
+
+
+@rule("StackedMatMulFusion", *(P("Reshape", product, ...) for product in _products(_stack("a"), _stack("b"))))
+def fuse_stack(m: Match) -> Replacement:
+    """Reshape(MatMul(Reshape(a), Reshape(b)))  ->  MatMul(a, b), if the Reshapes merge leading axes and split them again"""
+    matmul, a, b, whole = m.node("matmul"), m.a.shape, m.b.shape, m.root.out.shape
+    stacked = [m.node(f"stack_{side}").out.shape for side in "ab"]
+    if a is None or b is None or whole is None or any(matmul.attr(f"transBatch{side}", 0) for side in "AB"):
+        return None
+    for before, after in zip((a, b, whole), (*stacked, matmul.out.shape), strict=True):
+        if after is None or len(after) != 3 or len(before) < 3 or not all(map(same_dim, before[-2:], after[-2:])):
+            return None
+    if not equal_shapes(a[:-2], b[:-2]) or not equal_shapes(a[:-2], whole[:-2]):
+        return None
+    return New(matmul.op, [m.a, m.b], domain=matmul.domain, like=matmul, types=[m.root.out.type])
 
 
 TRANSPOSED = fuse_transpose + fuse_transpose_before_reshape

@@ -67,29 +67,38 @@ def fuse_channel_norm_bias(m: Match) -> Replacement:
     return New("Transpose", [biased], like=back)
 
 
-def _unscaled_root_mean_square() -> list[P]:
-    two = C("two", one=True, where=exactly(2.0))
+def _roots() -> list[P]:
+    """Patterns for Sqrt(ReduceMean(x ^ 2) + epsilon)."""
+    squares = P("Pow", "x", C("two", one=True, where=exactly(2.0))), P("Mul", "x", "x")
+    means = (P(basic.MEANS, square, ..., name="mean") for square in squares)
+    return [P("Sqrt", P("Add", mean, C("epsilon", one=True), commutative=True)) for mean in means]
+
+
+def _inverse_roots() -> list[P]:
     one = C("one", one=True, where=exactly(1.0))
-    patterns = []
-    for square in (P("Pow", "x", two), P("Mul", "x", "x")):
-        mean = P("ReduceMean", square, ..., name="mean")
-        root = P("Sqrt", P("Add", mean, C("epsilon", one=True), commutative=True))
-        patterns += [
-            P("Div", "x", root),
-            P("Mul", "x", P("Reciprocal", root), commutative=True),
-            P("Mul", "x", P("Div", one, root), commutative=True),
-        ]
-    return patterns
+    return [inverse for root in _roots() for inverse in (P("Reciprocal", root), P("Div", one, root))]
+
+
+def _unscaled_root_mean_square() -> list[P]:
+    divided = [P("Div", "x", root) for root in _roots()]
+    return divided + [P("Mul", "x", inverse, commutative=True) for inverse in _inverse_roots()]
+
+
+def _factored_root_mean_square() -> list[P]:
+    factors = (P("Mul", inverse, "scale", commutative=True) for inverse in _inverse_roots())
+    return [P("Mul", "x", factor, commutative=True) for factor in factors]
 
 
 @rule(
-    "SimplifiedLayerNormFusion", *(P("Mul", norm, "scale", commutative=True) for norm in _unscaled_root_mean_square())
+    "SimplifiedLayerNormFusion",
+    *(P("Mul", norm, "scale", commutative=True) for norm in _unscaled_root_mean_square()),
+    *_factored_root_mean_square(),
 )
 def fuse_root_mean_square(m: Match) -> Replacement:
     """x / Sqrt(ReduceMean(x ^ 2) + epsilon) * scale  ->  SimplifiedLayerNormalization(x, scale)
 
     Counterpart: SimplifiedLayerNormFusion
-    Differs: the square as a product, and Reciprocal instead of the division.
+    Differs: the square as a product, Reciprocal instead of the division, and a scale that is multiplied by it first.
     """
     if m.scale.dtype is not DType.FLOAT or m.scale.rank != 1 or not same_dim(m.scale.dim(0), m.x.dim(-1)):
         return None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.operands import only_reader, producer_of, scalar
+from ortconv.ir.operands import only_reader, own_producer, producer_of, scalar, source_of
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.mask_index import is_true
@@ -61,8 +61,39 @@ def _added(add: Node) -> Biased | None:
     a, b = add.inputs
     if a is None or b is None:
         return None
+    blended = _blended(add, a, b) or _blended(add, b, a)
+    if blended is not None:
+        return blended
     scores, mask = (a, b) if _may_be_scores(a) else (b, a)
     return Biased(scores, mask, (add,)) if only_reader(scores) is not None else None
+
+
+def _blended(add: Node, scaled: Value, mask: Value) -> Biased | None:
+    """The mask of scores * k + (1 - k) * low, where k is 0 or 1: adding (1 - k) * low alone makes masked scores equal to low."""
+    multiply = own_producer(scaled, "Mul")
+    if multiply is None:
+        return None
+    a, b = multiply.present_inputs
+    found = (
+        scores for scores, kept in ((a, b), (b, a)) if _are_opposite(kept, mask) and only_reader(scores) is not None
+    )
+    return next((Biased(scores, mask, (add, multiply)) for scores in found), None)
+
+
+def _are_opposite(kept: Value, mask: Value) -> bool:
+    """True if a mask is 0 where a factor is 1, and very low where the factor is 0."""
+    if kept.constant is not None and mask.constant is not None:
+        ones, low = kept.constant.numpy(), mask.constant.numpy()
+        return ones.shape == low.shape and bool(
+            np.all(np.where(ones == 1, low == 0, (ones == 0) & (low <= LARGEST_BLEND)))
+        )
+    cast, product = producer_of(kept, "Cast"), producer_of(mask, "Mul")
+    for number, negated in (product.inputs, product.inputs[::-1]) if product is not None else ():
+        negation = producer_of(source_of(negated, "Cast"), "Not")
+        low_number = scalar(number)
+        if cast is not None and negation is not None and low_number is not None and low_number <= LARGEST_BLEND:
+            return negation.inputs[0] is cast.inputs[0] and cast.inputs[0] is not None
+    return False
 
 
 def _replaced(where: Node) -> Biased | None:

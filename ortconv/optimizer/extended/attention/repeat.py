@@ -8,18 +8,20 @@ from ortconv.ir.graph import Ints
 from ortconv.ir.operands import axes_of
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, TensorType
-from ortconv.optimizer.conditions import equal_shapes, keeps_rank, with_shape
+from ortconv.optimizer.conditions import equal_shapes, keeps_rank, same_dim, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import repeats
 from ortconv.optimizer.pattern import C, Match, P, with_factor
 from ortconv.optimizer.permutation import permuted_type, transpose_perm
+from ortconv.optimizer.shapes import may_be_empty
 
-_WIDE = P("Expand", P("Unsqueeze", "x", ..., name="unsqueeze"), ..., name="expand")
+_COPYING = ("Expand", "Tile")
+_WIDE = P(_COPYING, P("Unsqueeze", "x", ..., name="unsqueeze"), ..., name="expand")
 
 
 @rule("RepeatFusion", P("Reshape", _WIDE, ...))
 def fuse_repeat(m: Match) -> Replacement:
-    """Reshape(Expand(Unsqueeze(x, axis + 1)))  ->  Gather(x, [0, 0, 1, 1, ...], axis)"""
+    """Reshape(Expand(Unsqueeze(x, axis + 1)))  ->  Gather(x, [0, 0, 1, 1, ...], axis); also with Tile"""
     expand = m.node("expand")
     x = m.x
     shape, axes = x.shape, axes_of(m.node("unsqueeze"))
@@ -38,23 +40,27 @@ def fuse_repeat(m: Match) -> Replacement:
     return New("Gather", [x, index], {"axis": axis})
 
 
-@rule("RepeatFusion", P("Reshape", P("Expand", "x", ..., name="expand"), ...))
+@rule("RepeatFusion", P("Reshape", P(_COPYING, "x", ..., name="expand"), ...))
 def fuse_static_repeat(m: Match) -> Replacement:
     """Reshape(Expand(x)), where an axis of length 1 grows and merges with the one before  ->  Gather(Reshape(x), [0, 0,
     1, 1, ...], axis)
     """
-    dims, wide, merged = m.x.static_shape, m.node("expand").out.static_shape, m.root.out.static_shape
-    if dims is None or wide is None or merged is None or len(dims) != len(wide) or 0 in wide:
+    dims, wide = m.x.shape, m.node("expand").out.shape
+    if dims is None or wide is None or len(dims) != len(wide) or 0 in wide:
         return None
-    grown = [i for i, (d, w) in enumerate(zip(dims, wide)) if d != w]
-    if len(grown) != 1 or not grown[0]:
+    grown = [i for i, (d, w) in enumerate(zip(dims, wide)) if not same_dim(d, w)]
+    at = grown[0] if len(grown) == 1 else 0
+    count, copies = wide[at - 1], wide[at]
+    if not at or dims[at] != 1 or not isinstance(count, int) or not isinstance(copies, int):
         return None
-    (at,) = grown
-    if merged != (*wide[: at - 1], wide[at - 1] * wide[at], *wide[at + 1 :]):
+    if not equal_shapes(m.root.out.shape, (*wide[: at - 1], count * copies, *wide[at + 1 :])):
         return None
     shape = (*dims[:at], *dims[at + 1 :])
-    rows = New("Reshape", [m.x, np.array(shape, np.int64)], {}, types=[with_shape(m.x, shape)])
-    index = np.repeat(np.arange(dims[at - 1], dtype=np.int64), wide[at])
+    spec = [d if isinstance(d, int) else 0 if axis < at else -1 for axis, d in enumerate(shape)]
+    if spec.count(-1) > 1 or (-1 in spec and may_be_empty(m.x)):
+        return None
+    rows = New("Reshape", [m.x, np.array(spec, np.int64)], {}, types=[with_shape(m.x, shape)])
+    index = np.repeat(np.arange(count, dtype=np.int64), copies)
     return New("Gather", [rows, index], {"axis": at - 1})
 
 
