@@ -208,7 +208,8 @@ _TRUTH = C("true", one=True, where=is_true)
 @rule("AndElimination", P("And", "x", P("Expand", _TRUTH, "shape", name="expand"), commutative=True))
 def expand_other_condition(m: Match) -> Replacement:
     """And(x, Expand(true, shape))  ->  Expand(x, shape), if that is the shape of the result"""
-    return New("Expand", [m.x, m.shape]) if equal_shapes(m.node("expand").out.shape, m.root.out.shape) else None
+    expanded, shape = m.node("expand").out.shape, m.root.out.shape or ()
+    return New("Expand", [m.x, m.shape]) if equal_shapes(expanded, shape) and m.shape.dim(0) == len(shape) else None
 
 
 RULES = fuse_flat_lookup + fuse_lookup + fuse_store + eliminate_and + expand_other_condition

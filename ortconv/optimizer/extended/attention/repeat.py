@@ -49,9 +49,11 @@ def fuse_static_repeat(m: Match) -> Replacement:
     if dims is None or wide is None or len(dims) != len(wide) or 0 in wide:
         return None
     grown = [i for i, (d, w) in enumerate(zip(dims, wide)) if not same_dim(d, w)]
-    at = grown[0] if len(grown) == 1 else 0
+    if len(grown) != 1 or not grown[0]:
+        return None
+    at = grown[0]
     count, copies = wide[at - 1], wide[at]
-    if not at or dims[at] != 1 or not isinstance(count, int) or not isinstance(copies, int):
+    if dims[at] != 1 or not isinstance(count, int) or not isinstance(copies, int):
         return None
     if not equal_shapes(m.root.out.shape, (*wide[: at - 1], count * copies, *wide[at + 1 :])):
         return None
