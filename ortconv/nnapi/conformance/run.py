@@ -95,7 +95,7 @@ def check_device(
                 by_operation.update((name, level, verdict.outcome) for name in counted)
                 if verdict.outcome is Outcome.FAILED:
                     failures.append(FailedRecord(spec.name, record["name"], mode.value, names, verdict.reason))
-    _check_found(folder, records, operations, {name for name, _, _ in by_operation})
+    _check_found(folder, records, operations, by_operation)
     rows = sorted({row[:2] for row in by_operation}, key=lambda row: (row[0], row[1] or len(LEVELS)))
     by_row = [OperationCount(*row, *(by_operation[*row, outcome] for outcome in Outcome)) for row in rows]
     by_mode_row = [ModeCount(mode.value, *(by_mode[mode, outcome] for outcome in Outcome)) for mode in modes]
@@ -109,8 +109,11 @@ def _check_known(operations: Iterable[str]) -> None:
             raise UsageError(f"there is no operation '{name}'", hint=hint)
 
 
-def _check_found(folder: Path, records: int, operations: Iterable[str], found: Collection[str]) -> None:
-    missing = [name for name in operations if name not in found]
+def _check_found(
+    folder: Path, records: int, operations: Iterable[str], found: Iterable[tuple[str, int | None, Outcome]]
+) -> None:
+    known = {name for name, _, _ in found}
+    missing = [name for name in operations if name not in known]
     if missing or not records:
         of_operation = f" with operation {missing[0]}" if missing else ""
         hint = "without --core and --op, all records of the folder are tested"

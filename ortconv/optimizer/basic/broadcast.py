@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operands import constant_of
@@ -94,11 +94,7 @@ def _propagate(expand: Node, context: Context) -> bool:
     if expand.out in results or not (len(results) == 1 or broadcast) or not context.may_touch(expand, *nodes):
         return False
     graph, label, count = expand.parent, expand.label, len(expand.parent)
-    before = {expand.out: x}
-    for node in nodes:
-        inputs = [v and before.get(v, v) for v in node.inputs]
-        type = None if node.out.dtype is None else TensorType(node.out.dtype, x.shape)
-        before[node.out] = insert(node.op, inputs, type, node, node.attrs, name=node.name)
+    before = _computed_before(expand.out, x, nodes)
     for result in results:
         last, after = result.producer, before[result]
         assert last is not None
@@ -108,6 +104,16 @@ def _propagate(expand: Node, context: Context) -> bool:
         graph.remove_dead(last)
     context.record("ExpandPropagation", label, 1 + count - len(graph) if broadcast else 1, 1)
     return True
+
+
+def _computed_before(expanded: Value, x: Value, nodes: Iterable[Node]) -> dict[Value, Value]:
+    """New results of the nodes, computed from x instead of the expanded value, by the old ones."""
+    before = {expanded: x}
+    for node in nodes:
+        inputs = [v and before.get(v, v) for v in node.inputs]
+        type = None if node.out.dtype is None else TensorType(node.out.dtype, x.shape)
+        before[node.out] = insert(node.op, inputs, type, node, node.attrs, name=node.name)
+    return before
 
 
 def _elementwise_after(expand: Node) -> dict[Node, None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import dropwhile
 
 import numpy as np
 
@@ -286,7 +287,7 @@ _SPLIT_COLUMNS = P("Reshape", P("MatMul", "a", C("w"), name="product"), "shape",
 def add_before_reshape(m: Match) -> Replacement:
     """Reshape(MatMul(a, w)) + k  ->  Reshape(MatMul(a, w) + k), for a bias of columns, which the Reshape may split into heads"""
     product, k, out = m.node("product").out, m.tensor("k"), m.root.out
-    dims = tuple(d for i, d in enumerate(k.shape) if d != 1 or any(e != 1 for e in k.shape[:i]))
+    dims = tuple(dropwhile(lambda dim: dim == 1, k.shape))
     split = (out.shape or ())[-len(dims) :] if dims else ()
     if k.rank > (out.rank or 0) or split != dims or math.prod(dims) != m.tensor("w").shape[-1]:
         return None

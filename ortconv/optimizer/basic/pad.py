@@ -10,8 +10,8 @@ from ortconv.ir.graph import Attribute, Ints, Node, Value
 from ortconv.ir.operands import ints, producer_of, scalar
 from ortconv.ir.schema import since_version
 from ortconv.ir.shape_rules import spatial_pads
-from ortconv.ir.slices import axis_slices, selected
-from ortconv.ir.types import DType
+from ortconv.ir.slices import AxisSlice, axis_slices, selected
+from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.conditions import FLOATS, greatest, is_nonnegative, stated_pads
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
@@ -121,14 +121,19 @@ def fuse_crop(m: Match) -> Replacement:
     if pads is None or parts is None or "output_shape" in conv.attrs:
         return None
     total = list(pads)
-    for start, end, stated, step in parts:
-        axis, size = stated % rank - 2, conv.out.dim(stated)
-        kept = selected(start, end, step, size) if isinstance(size, int) and step == 1 and axis >= 0 else ()
-        if not isinstance(size, int) or not isinstance(kept, range) or not kept:
+    for part in parts:
+        axis, cut = part.axis % rank - 2, _cut(part, conv.out.dim(part.axis))
+        if cut is None or axis < 0:
             return None
-        total[axis] += kept.start
-        total[axis + rank - 2] += size - kept.stop
+        total[axis] += cut[0]
+        total[axis + rank - 2] += cut[1]
     return New("ConvTranspose", conv.inputs, {**conv.attrs, "auto_pad": "NOTSET", "pads": Ints(total)}, like=conv)
+
+
+def _cut(part: AxisSlice[int], size: Dim) -> tuple[int, int] | None:
+    """The numbers of elements that a Slice leaves out at both ends of an axis; None if that is unknown, or nothing remains."""
+    kept = selected(part.start, part.end, part.step, size) if isinstance(size, int) and part.step == 1 else ()
+    return (kept.start, size - kept.stop) if isinstance(size, int) and isinstance(kept, range) and kept else None
 
 
 RULES = fuse_pad + fuse_crop

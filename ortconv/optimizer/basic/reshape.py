@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
@@ -9,6 +11,7 @@ from ortconv.ir.operands import axes_of, ints, reader_of
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.symbols import quotient
 from ortconv.ir.types import TensorType
+from ortconv.optimizer.basic.transpose_handlers import normal_axes
 from ortconv.optimizer.conditions import RESHAPES, same_dim, same_shape, with_shape
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
@@ -181,14 +184,32 @@ def insert_elsewhere(m: Match) -> Replacement:
 
     Differs: ONNX Runtime keeps both.
     """
-    axes, perm, rank = axes_of(m.node("unsqueeze")), transpose_perm(m.root), m.root.out.rank or 0
-    if not axes or perm is None or len(perm) != rank or not all(-rank <= a < rank for a in axes):
+    perm = transpose_perm(m.root)
+    inserted = None if perm is None else normal_axes(axes_of(m.node("unsqueeze")), len(perm))
+    if perm is None or not inserted:
         return None
-    inserted = {a % rank for a in axes}
     rest = [axis for axis in perm if axis not in inserted]
     if rest != sorted(rest):
         return None
     return with_axes("Unsqueeze", m.x, [i for i, axis in enumerate(perm) if axis in inserted], m.graph)
+
+
+def _sizes(reshape: Node) -> list[int] | None:
+    """The dimensions of the result of a Reshape, -1 for an unknown one; None if several are unknown, or it may be empty."""
+    wanted = target(reshape)
+    if wanted is None or may_be_empty(reshape.present_inputs[0]):
+        return None
+    sizes = [e if isinstance(e, int) and e else -1 for e in refined(wanted, reshape.out)]
+    return sizes if sizes.count(-1) < 2 else None
+
+
+def _spec_of(reshape: Node, kept: Sequence[int]) -> tuple[int, ...] | None:
+    """The shape with which a Reshape has these axes of the result only; None if there is none."""
+    wanted = target(reshape)
+    if wanted is None:
+        return None
+    dims = refined(wanted, reshape.out)
+    return expressed([dims[axis] for axis in kept], reshape.present_inputs[0])
 
 
 _USUAL_RANK = 4
@@ -203,15 +224,13 @@ def transpose_fewer_axes(m: Match) -> Replacement:
 
     Differs: ONNX Runtime keeps them.
     """
-    first, perm = m.node("first"), transpose_perm(m.node("inner"))
-    before, after = target(first), target(m.root)
-    shape = first.out.shape
-    if before is None or after is None or perm is None or shape is None or not _USUAL_RANK < len(shape) == len(perm):
-        return None
+    first, perm, sizes = m.node("first"), transpose_perm(m.node("inner")), _sizes(m.root)
+    shape = first.out.shape or ()
     kept = [axis for axis, dim in enumerate(shape) if axis == 0 or dim != 1]
-    spec = expressed([e for axis, e in enumerate(refined(before, first.out)) if axis in kept], m.x)
-    sizes = [e if isinstance(e, int) else -1 for e in refined(after, m.root.out)]
-    if len(kept) == len(shape) or spec is None or sizes.count(-1) > 1 or may_be_empty(m.x):
+    if sizes is None or perm is None or not _USUAL_RANK < len(shape) == len(perm) or len(kept) == len(shape):
+        return None
+    spec = _spec_of(first, kept)
+    if spec is None:
         return None
     order = tuple(kept.index(axis) for axis in perm if axis in kept)
     type = with_shape(first.out, tuple(shape[axis] for axis in kept))
@@ -228,20 +247,15 @@ def transpose_before_stacking(m: Match) -> Replacement:
 
     Differs: ONNX Runtime keeps all three.
     """
-    first, stack, perm = m.node("first"), m.node("stack"), transpose_perm(m.node("last"))
-    before, after, wanted = first.out.shape, stack.out.shape, target(stack)
-    inner = transpose_perm(first)
-    if before is None or after is None or wanted is None or perm is None or inner is None or len(perm) != len(after):
+    inner, perm, stack = transpose_perm(m.node("first")), transpose_perm(m.node("last")), m.node("stack")
+    before, after, sizes = m.node("first").out.shape or (), stack.out.shape or (), _sizes(stack)
+    if sizes is None or inner is None or perm is None or not len(perm) == len(after) <= len(before):
         return None
     start = next((axis for axis, source in enumerate(perm) if axis != source), 0)
-    count = len(after) - start
-    if not 0 < count < len(before) or not all(map(same_dim, before[-count:], after[-count:])):
-        return None
-    sizes = [e if isinstance(e, int) and e else -1 for e in refined(wanted, stack.out)]
-    if sizes.count(-1) > 1 or may_be_empty(m.x):
+    if not all(map(same_dim, before[start - len(perm) :], after[start:])):
         return None
     offset = len(before) - len(after)
-    whole = compose(inner, (*range(len(before) - count), *(source + offset for source in perm[start:])))
+    whole = compose(inner, (*range(start + offset), *(source + offset for source in perm[start:])))
     moved = New("Transpose", [m.x], {"perm": Ints(whole)}, types=[permuted_type(m.x.type, whole)])
     return New("Reshape", [moved, np.array([sizes[source] for source in perm], np.int64)], {})
 

@@ -5,7 +5,7 @@ TensorFlow and Keras compute a 1-D convolution as Squeeze(Conv(Unsqueeze(x))), a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from ortconv.ir.operands import axes_of, only_reader
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Shape
-from ortconv.optimizer.basic.transpose_handlers import sliced_axes
+from ortconv.optimizer.basic.transpose_handlers import axes_of_one, normal_axes, sliced_axes
 from ortconv.optimizer.conditions import RESHAPES, stated_pads, with_shape
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.insertion import insert, with_list
@@ -66,6 +66,10 @@ class Region:
         self.axes = axes
         self.squeezes: list[Node] = []
         self.nodes: dict[Node, Wide] = {}
+
+    def fits(self, axes: Axes, ep: str) -> bool:
+        """True for a region of these axes, on this execution provider."""
+        return self.axes == axes and self.squeezes[0].ep == ep
 
     def absorb(self, other: Region) -> None:
         self.squeezes += other.squeezes
@@ -166,43 +170,44 @@ def propagate_squeezes(graph: Graph, context: Context) -> int:
 def _regions(graph: Graph, context: Context) -> list[Region]:
     found: dict[Value, Region] = {}
     for node in graph:
-        is_free = node.is_op("Squeeze") and context.may_touch(node)
-        if is_free and (axes := _axes(node, node.present_inputs[0])) is not None:
-            region = found[node.out] = Region(graph, axes)
-            region.squeezes.append(node)
-            continue
-        around = list(dict.fromkeys(found[v] for v in node.present_inputs if v in found))
-        changes = _changes(node, found) if around else None
-        if changes is None or not context.may_touch(node, *(r.squeezes[0] for r in around)):
-            continue
-        first, *others = sorted(around, key=lambda region: -len(region.nodes))
-        for other in others:
-            found.update((value, first) for value in other.values())
-            first.absorb(other)
-        first.nodes[node] = changes
-        found[node.out] = first
+        region = _region_of(graph, node, found) if context.may_touch(node) else None
+        if region is not None:
+            found[node.out] = region
     return list(dict.fromkeys(found.values()))
+
+
+def _region_of(graph: Graph, node: Node, found: dict[Value, Region]) -> Region | None:
+    """The region that a node begins, continues or joins; `found` has the regions of the values before it. None if there is none."""
+    axes = _axes(node, node.present_inputs[0]) if node.is_op("Squeeze") else None
+    if axes is not None:
+        region = Region(graph, axes)
+        region.squeezes.append(node)
+        return region
+    around = list(dict.fromkeys(found[v] for v in node.present_inputs if v in found))
+    changes = _changes(node, around, found) if around else None
+    if changes is None:
+        return None
+    first, *others = sorted(around, key=lambda region: -len(region.nodes))
+    for other in others:
+        found.update((value, first) for value in other.values())
+        first.absorb(other)
+    first.nodes[node] = changes
+    return first
 
 
 def _axes(node: Node, outer: Value) -> Axes | None:
     """The axes of a Squeeze or Unsqueeze, if they are constant; `outer` is the value that has them."""
-    stated, shape = axes_of(node), outer.shape
-    if stated is None or shape is None or not all(-len(shape) <= axis < len(shape) for axis in stated):
-        return None
-    if not stated and outer.static_shape is None:
-        return None
-    axes = {axis % len(shape) for axis in stated} or {axis for axis, dim in enumerate(shape) if dim == 1}
-    return Axes(tuple(sorted(axes)), len(shape)) if axes else None
+    stated, rank = axes_of(node), outer.rank or 0
+    axes = axes_of_one(outer) if stated == () else normal_axes(stated, rank)
+    return Axes(tuple(sorted(axes)), rank) if axes else None
 
 
-def _changes(node: Node, found: Mapping[Value, Region]) -> Wide | None:
+def _changes(node: Node, around: Sequence[Region], found: Container[Value]) -> Wide | None:
     """The changes to a node if it reads values squeezed along the same axes, and constants; None if it cannot change."""
-    handler = HANDLERS.get((node.domain, node.op))
-    regions = [found[v] for v in node.present_inputs if v in found]
-    axes = regions[0].axes
-    if handler is None or len(node.present_outputs) != 1 or any(region.axes != axes for region in regions):
+    handler, axes, ep = HANDLERS.get((node.domain, node.op)), around[0].axes, around[0].squeezes[0].ep
+    if handler is None or len(node.present_outputs) != 1 or node.out.rank != len(axes.kept) or node.ep != ep:
         return None
-    changes = handler(node, axes) if node.out.rank == len(axes.kept) else None
+    changes = handler(node, axes) if all(region.fits(axes, ep) for region in around) else None
     return changes if changes is not None and all(node.inputs[slot] in found for slot in changes.slots) else None
 
 
@@ -240,9 +245,8 @@ def _with_axis(node: Node, axes: Axes, default: int) -> dict[str, Attribute] | N
 def _moved(stated: Sequence[int] | None, axes: Axes) -> list[int] | None:
     """The axes of the input of a Squeeze for those of its result; None if they are unknown or invalid."""
     kept = axes.kept
-    if stated is None or not all(-len(kept) <= axis < len(kept) for axis in stated):
-        return None
-    return [kept[axis] for axis in stated]
+    normal = normal_axes(stated, len(kept))
+    return None if normal is None else [kept[axis] for axis in normal]
 
 
 def _pad(node: Node, axes: Axes) -> Wide | None:

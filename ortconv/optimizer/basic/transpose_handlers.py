@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Ints, Node
+from ortconv.ir.graph import Attribute, Ints, Node, Value
 from ortconv.ir.operands import axes_of, ints
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.schema import since_version
@@ -62,7 +62,7 @@ def _normal(axis: int, rank: int) -> int | None:
     return axis % rank if -rank <= axis < rank else None
 
 
-def _normal_axes(axes: Sequence[int] | None, rank: int) -> list[int] | None:
+def normal_axes(axes: Sequence[int] | None, rank: int) -> list[int] | None:
     """The axes counted from the front; None if they are unknown, or if one is out of range."""
     if axes is None or any(_normal(a, rank) is None for a in axes):
         return None
@@ -118,7 +118,7 @@ def _softmax(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _slice(node: Node, slot: int, perm: Perm) -> Push | None:
-    axes = _normal_axes(sliced_axes(node), len(perm))
+    axes = normal_axes(sliced_axes(node), len(perm))
     if axes is None:
         return None
     moved = [perm[a] for a in axes]
@@ -161,7 +161,7 @@ def _pad(node: Node, slot: int, perm: Perm) -> Push | None:
 
 def _pad_of_axes(node: Node, perm: Perm) -> Push | None:
     stated = node.input(3)
-    axes = _normal_axes(ints(stated), len(perm))
+    axes = normal_axes(ints(stated), len(perm))
     if axes is None or stated is None or stated.dtype is None:
         return None
     return Push((0,), (perm,), node.attrs, {3: np.array([perm[a] for a in axes], stated.dtype.numpy)})
@@ -174,7 +174,7 @@ def _moved_pads(pads: Sequence[int], perm: Perm) -> list[int] | None:
 
 
 def _reduce(node: Node, slot: int, perm: Perm) -> Push | None:
-    axes = _normal_axes(axes_of(node), len(perm))
+    axes = normal_axes(axes_of(node), len(perm))
     if axes is None:
         return None
     if not axes:
@@ -196,13 +196,16 @@ def _squeeze(node: Node, slot: int, perm: Perm) -> Push | None:
     stated = axes_of(node)
     if stated is None:
         return None
-    shape = None if node.inputs[0] is None else node.inputs[0].static_shape
-    ones = None if shape is None else [i for i, d in enumerate(shape) if d == 1]
-    axes = _normal_axes(stated, len(perm)) if stated else ones
+    axes = normal_axes(stated, len(perm)) if stated else axes_of_one(node.inputs[0])
     if axes is None:
         return None
     attrs, constants = _with_axes(node, sorted(perm[a] for a in axes)) if stated else (node.attrs, {})
     return Push((0,), (compress(perm, axes),), attrs, constants)
+
+
+def axes_of_one(value: Value | None) -> list[int] | None:
+    shape = None if value is None else value.static_shape
+    return None if shape is None else [i for i, d in enumerate(shape) if d == 1]
 
 
 def _unsqueeze(node: Node, slot: int, perm: Perm) -> Push | None:
@@ -210,7 +213,7 @@ def _unsqueeze(node: Node, slot: int, perm: Perm) -> Push | None:
     if not stated:
         return None
     rank = len(perm) + len(stated)
-    axes = _normal_axes(stated, rank)
+    axes = normal_axes(stated, rank)
     if axes is None:
         return None
     places = [i for i in range(rank) if i not in axes]

@@ -51,7 +51,7 @@ PASSES = (
     Pass("GatherToSliceFusion", "extended.split:fuse_range", "Gather"),
     Pass("MatmulTransposeFusion", "extended.fuse_matmul:TRANSPOSED"),
     Pass("MatMulScaleFusion", "extended.fuse_matmul:SCALED"),
-    Pass("StackedMatMulFusion", "extended.fuse_matmul:fuse_stack", "MatMul", (MICROSOFT, "FusedMatMul")),
+    Pass("StackedMatMulFusion", "extended.fuse_matmul:fuse_stack"),
     Pass("TransposeSplit", "extended.transpose:split_transpose", "Transpose"),
     Pass("ScaleShiftFusion", "extended.affine:fuse_scale_shift"),
     Pass("ReshapeFusion", "basic.reshape:CHAINS"),

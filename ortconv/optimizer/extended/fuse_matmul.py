@@ -158,16 +158,20 @@ def _stack(side: str) -> P:
 @rule("StackedMatMulFusion", *(P("Reshape", product, ...) for product in _products(_stack("a"), _stack("b"))))
 def fuse_stack(m: Match) -> Replacement:
     """Reshape(MatMul(Reshape(a), Reshape(b)))  ->  MatMul(a, b), if the Reshapes merge leading axes and split them again"""
-    matmul, a, b, whole = m.node("matmul"), m.a.shape, m.b.shape, m.root.out.shape
-    stacked = [m.node(f"stack_{side}").out.shape for side in "ab"]
-    if a is None or b is None or whole is None or any(matmul.attr(f"transBatch{side}", 0) for side in "AB"):
+    matmul, values = m.node("matmul"), (m.a, m.b, m.root.out)
+    stacks = (m.node("stack_a").out, m.node("stack_b").out, matmul.out)
+    if not all(map(_merges_leading_axes, values, stacks)) or any(matmul.attr(f"transBatch{side}", 0) for side in "AB"):
         return None
-    for before, after in zip((a, b, whole), (*stacked, matmul.out.shape), strict=True):
-        if after is None or len(after) != 3 or len(before) < 3 or not all(map(same_dim, before[-2:], after[-2:])):
-            return None
-    if not equal_shapes(a[:-2], b[:-2]) or not equal_shapes(a[:-2], whole[:-2]):
+    leading = [(value.shape or ())[:-2] for value in values]
+    if not all(equal_shapes(leading[0], other) for other in leading):
         return None
     return New(matmul.op, [m.a, m.b], domain=matmul.domain, like=matmul, types=[m.root.out.type])
+
+
+def _merges_leading_axes(value: Value, stack: Value) -> bool:
+    """True if the second value has the axes of the first one, but a single one for all before the last two."""
+    before, after = value.shape or (), stack.shape or ()
+    return len(after) == 3 <= len(before) and all(map(same_dim, before[-2:], after[-2:]))
 
 
 TRANSPOSED = fuse_transpose + fuse_transpose_before_reshape

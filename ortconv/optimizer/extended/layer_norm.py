@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Ints
+from ortconv.ir.graph import Ints, Value
 from ortconv.ir.operands import axes_of
+from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
 from ortconv.optimizer.conditions import channels_of, exactly, keeps_rank, per_channel, same_dim
@@ -33,18 +34,20 @@ def fuse_channel_norm(m: Match) -> Replacement:
         return None
     if any(axes_of(n) not in ((1,), (1 - rank,)) or not n.attr("keepdims", 1) for n in basic.reductions(m)):
         return None
-    affine = [per_channel(value, rank, channels) for value in m.values("scale", "bias")]
+    inputs = [_of_channels(value, rank, channels) for value in m.values("scale", "bias")]
     epsilon = basic.epsilon_of(m, DType.FLOAT)
-    if epsilon is None or not basic.has_plain_operands(m):
-        return None
-    inputs = [values.astype(np.float32) for values in affine if values is not None]
-    if len(inputs) < len(affine):
+    if epsilon is None or not basic.has_plain_operands(m) or any(v is None for v in inputs):
         return None
     last = channels_to_last(rank)
     moved = (permuted_type(x.type, last),)
     t = New("Transpose", [x], {"perm": Ints(last)}, types=moved)
     norm = New("LayerNormalization", [t, *inputs], {"axis": -1, "epsilon": epsilon}, types=moved)
     return New("Transpose", [norm], {"perm": Ints(channels_to_first(rank))})
+
+
+def _of_channels(value: Value, rank: int, channels: int) -> Array | None:
+    elements = per_channel(value, rank, channels)
+    return None if elements is None else elements.astype(np.float32)
 
 
 _NORM = P("LayerNormalization", "x", "scale", name="norm")

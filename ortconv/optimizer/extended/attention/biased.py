@@ -88,12 +88,10 @@ def _are_opposite(kept: Value, mask: Value) -> bool:
             np.all(np.where(ones == 1, low == 0, (ones == 0) & (low <= LARGEST_BLEND)))
         )
     cast, product = producer_of(kept, "Cast"), producer_of(mask, "Mul")
-    for number, negated in (product.inputs, product.inputs[::-1]) if product is not None else ():
-        negation = producer_of(source_of(negated, "Cast"), "Not")
-        low_number = scalar(number)
-        if cast is not None and negation is not None and low_number is not None and low_number <= LARGEST_BLEND:
-            return negation.inputs[0] is cast.inputs[0] and cast.inputs[0] is not None
-    return False
+    if cast is None or product is None:
+        return False
+    pairs = ((scalar(a), producer_of(source_of(b, "Cast"), "Not")) for a, b in (product.inputs, product.inputs[::-1]))
+    return any(n is not None and n <= LARGEST_BLEND and no is not None and no.inputs == cast.inputs for n, no in pairs)
 
 
 def _replaced(where: Node) -> Biased | None:

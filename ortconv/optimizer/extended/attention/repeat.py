@@ -7,13 +7,13 @@ import numpy as np
 from ortconv.ir.graph import Ints
 from ortconv.ir.operands import axes_of
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import Dim, DType, TensorType
+from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import equal_shapes, keeps_rank, same_dim, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import repeats
 from ortconv.optimizer.pattern import C, Match, P, with_factor
 from ortconv.optimizer.permutation import permuted_type, transpose_perm
-from ortconv.optimizer.shapes import may_be_empty
+from ortconv.optimizer.shapes import dim_of, expressed
 
 _COPYING = ("Expand", "Tile")
 _WIDE = P(_COPYING, P("Unsqueeze", "x", ..., name="unsqueeze"), ..., name="expand")
@@ -46,24 +46,29 @@ def fuse_static_repeat(m: Match) -> Replacement:
     1, 1, ...], axis)
     """
     dims, wide = m.x.shape, m.node("expand").out.shape
-    if dims is None or wide is None or len(dims) != len(wide) or 0 in wide:
+    at = _grown_axis(dims, wide)
+    if dims is None or wide is None or not at:
         return None
-    grown = [i for i, (d, w) in enumerate(zip(dims, wide)) if not same_dim(d, w)]
-    if len(grown) != 1 or not grown[0]:
-        return None
-    at = grown[0]
     count, copies = wide[at - 1], wide[at]
-    if dims[at] != 1 or not isinstance(count, int) or not isinstance(copies, int):
+    if not isinstance(count, int) or not isinstance(copies, int):
         return None
     if not equal_shapes(m.root.out.shape, (*wide[: at - 1], count * copies, *wide[at + 1 :])):
         return None
     shape = (*dims[:at], *dims[at + 1 :])
-    spec = [d if isinstance(d, int) else 0 if axis < at else -1 for axis, d in enumerate(shape)]
-    if spec.count(-1) > 1 or (-1 in spec and may_be_empty(m.x)):
+    spec = expressed([dim_of(m.x, axis) for axis in range(len(dims)) if axis != at], m.x)
+    if spec is None:
         return None
     rows = New("Reshape", [m.x, np.array(spec, np.int64)], {}, types=[with_shape(m.x, shape)])
     index = np.repeat(np.arange(count, dtype=np.int64), copies)
     return New("Gather", [rows, index], {"axis": at - 1})
+
+
+def _grown_axis(dims: Shape | None, wide: Shape | None) -> int | None:
+    """The only axis of length 1 that has another length afterward; None if other axes change, too, or there are no elements."""
+    if dims is None or wide is None or len(dims) != len(wide) or 0 in wide:
+        return None
+    grown = [i for i, (d, w) in enumerate(zip(dims, wide)) if not same_dim(d, w)]
+    return grown[0] if len(grown) == 1 and dims[grown[0]] == 1 else None
 
 
 _REPEATED = P("Gather", "x", C("index"), name="gather")
