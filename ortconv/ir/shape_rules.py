@@ -74,10 +74,13 @@ def window_shape(node: Node, spatial: Shape, kernel: Sequence[Dim]) -> Shape:
 
 
 def _windows(size: Dim, span: int | None, stride: int, before: int, behind: int, ceils: bool) -> Dim:
-    """The number of windows along an axis; None if it is unknown. ceil_mode counts no window that begins in the padding behind."""
+    """The number of windows along an axis; None if it is unknown. ceil_mode counts no window that begins in the padding behind.
+
+    onnx and onnxruntime divide toward zero: a window that exceeds the padded image by less than the stride counts.
+    """
     if span is None or not isinstance(size, int):
         return size if span is not None and stride == 1 and before + behind == span - 1 else None
     room = size + before + behind - span
-    steps = -(-room // stride) if ceils else room // stride
+    steps = -(-room // stride) if ceils else int(room / stride)
     count = steps if ceils and steps * stride >= size + before else steps + 1
     return count if count >= 0 else None

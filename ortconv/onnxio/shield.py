@@ -56,7 +56,7 @@ _POOLS = ("AveragePool", "LpPool", "MaxPool")
 def _examined(opset: int) -> frozenset[str]:
     """The operators whose nodes `hide` may change or refuse, also as it renames them."""
     names = (
-        *(*_NAMES, *_CHECKS, "Resize", "STFT", "Slice", "Squeeze", "Upsample"),
+        *(*_NAMES, *_CHECKS, "ConvTranspose", "Resize", "STFT", "Slice", "Squeeze", "Upsample"),
         *(("Unsqueeze",) if opset < SIGNED_AXES else ()),
         *(("Expand",) if opset <= LENGTH_IS_RANK else ()),
         *(_POOLS if opset < CEILS_EXACTLY else ("Attention",)),
@@ -93,10 +93,17 @@ def _is_hidden(op: str, node: NodeProto, opset: int) -> bool:
         return False
     if op == "STFT":  # onnx takes 0 for its default, 1
         return not _attribute(node, "onesided").name
+    if op == "ConvTranspose":
+        return _exceeds_same_padding(node)
     if op in _POOLS:
         return opset < CEILS_EXACTLY and _attribute(node, "ceil_mode").i != 0
     has_negative_axes = op in ("Squeeze", "Unsqueeze") and any(axis < 0 for axis in _attribute(node, "axes").ints)
     return has_negative_axes and opset < SIGNED_AXES
+
+
+def _exceeds_same_padding(transposed: NodeProto) -> bool:
+    """True if onnx adds output_padding to the size that SAME padding gives."""
+    return any(_attribute(transposed, "output_padding").ints) and _attribute(transposed, "auto_pad").s[:4] == b"SAME"
 
 
 def _inferred_wrongly(found: Contents, opset: int) -> dict[str, Set[str]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.operands import axes_of, ints, scalar
 from ortconv.ir.resize import resizing
-from ortconv.ir.shape_rules import squeezed, unsqueezed
+from ortconv.ir.shape_rules import spatial_pads, squeezed, unsqueezed
 from ortconv.ir.slices import axis_slices
 from ortconv.ir.symbols import broadcast_dims
 from ortconv.ir.tensor import Tensor
@@ -64,6 +64,31 @@ def _moved_axes(node: Node) -> Shape | None:
     if source is None or axes is None:
         return None
     return squeezed(source, axes) if node.op == "Squeeze" else unsqueezed(source, axes)
+
+
+def _conv_transpose(node: Node) -> Shape | None:
+    """In SAME padding, the result is no larger than the image times the strides, even with output_padding."""
+    x, w = shape_of(node, 0), shape_of(node, 1)
+    if x is None or w is None or len(x) != len(w):
+        return None
+    rank, group = len(x) - 2, node.attr("group", 1)
+    channels = (x[0], w[1] * group if isinstance(w[1], int) else None)
+    if stated := tuple(node.attr("output_shape", Ints())):
+        return (*channels, *stated[-rank:])
+    names = (("strides", 1), ("dilations", 1), ("output_padding", 0))
+    geometry = zip(*(node.attr(name, Ints((default,) * rank)) for name, default in names), strict=True)
+    pads = spatial_pads(node, rank)
+    cut = [None] * rank if pads is None else [a + b for a, b in zip(pads, pads[rank:])]
+    return (*channels, *(_spread(*axis) for axis in zip(x[2:], w[2:], geometry, cut, strict=True)))
+
+
+def _spread(size: Dim, kernel: Dim, geometry: tuple[int, int, int], cut: int | None) -> Dim:
+    """An axis of the result of a ConvTranspose from which so much is cut; None means as much as SAME padding."""
+    if not isinstance(size, int) or not isinstance(kernel, int):
+        return None
+    stride, dilation, extra = geometry
+    reach = (size - 1) * stride + (kernel - 1) * dilation + 1 + extra
+    return min(reach, size * stride) if cut is None else max(0, reach - cut)
 
 
 def _stft(node: Node) -> Shape | None:
@@ -159,6 +184,7 @@ _ML_TYPES: dict[str, TypeRule] = {
 
 STANDARD_TYPES: dict[tuple[str, str], TypeRule] = {
     ("", "Attention"): standard_attention,
+    ("", "ConvTranspose"): shaped(_conv_transpose),
     ("", "Einsum"): shaped(_einsum),
     ("", "EyeLike"): _eye_like,
     ("", "GatherND"): shaped(_gather_nd),

@@ -257,3 +257,13 @@ def test_element_types_are_known(every: bool) -> None:
             if type is None:
                 unknown.add((domain, op, slot))
     assert unknown <= UNKNOWN
+
+
+@pytest.mark.parametrize(("pads", "windows"), [((0, 0), 1), ((1, 0), 1), ((0, 1), 1), ((0, 5), 2)])
+@pytest.mark.parametrize("op", ["AveragePool", "LpPool", "MaxPool"])
+def test_window_that_exceeds_the_image_by_less_than_a_stride(op: str, pads: tuple[int, int], windows: int) -> None:
+    proto = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]> g (float[2,3,5] x) => (float y) {{
+        y = {op}<kernel_shape = [7], strides = [3], pads = [{pads[0]}, {pads[1]}]>(x) }}""")
+    proto.graph.output[0].ClearField("type")
+    (result,) = unoptimized.session(proto).run(None, {"x": np.ones((2, 3, 5), np.float32)})
+    assert from_proto(proto).graph.outputs[0].shape == result.shape == (2, 3, windows)

@@ -467,6 +467,12 @@ STATED_BY_ONNX = {
         (1, 1, 3),
     ),
     "stft": (17, "float[1,128,1] x", "STFT(x, step, , size)", (1, 15, 9, 2)),
+    "output padding": (
+        17,
+        "float[1,1,4] x, float[1,3,3] w",
+        'ConvTranspose<auto_pad = "SAME_UPPER", output_padding = [1], strides = [2]>(x, w)',
+        (1, 3, 8),
+    ),
     "slice": (13, "float[5] x", "Slice(x, back, end, axis, back)", (5,)),
 }
 

@@ -137,7 +137,7 @@ def _transposed_padding(
     """The elements cut off at the beginning, and the size of the result."""
     rank, auto_pad = len(size), place.get("auto_pad", "NOTSET")
     if output_shape is None and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        output_shape = [n * s for n, s in zip(size, place.get("strides") or (1,) * rank)]
+        output_shape = [min(n * s, f) for n, s, f in zip(size, place.get("strides") or (1,) * rank, full)]
     if output_shape is not None:
         total = [max(0, f - o) for f, o in zip(full, output_shape)]
         upper = auto_pad == "SAME_UPPER"

@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.half_precision import is_narrow, widen
 from ortconv.executor.kernels.movement import integers
-from ortconv.executor.kernels.registry import Function, kernel, older, table
+from ortconv.executor.kernels.registry import Function, kernel, table
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -68,7 +68,7 @@ def dropout_1(x: Array, *, ratio: float = 0.5, is_test: int = 0) -> tuple[Array,
     return out, mask.astype(x.dtype)
 
 
-table({"Dropout": lambda x, *, ratio=0.5: (x, _all(x.shape, x.dtype))}, since=7, until=9)
+table({"Dropout": lambda x, *, ratio=0.5: (x, _all(x.shape, x.dtype, 0))}, since=7, until=9)
 
 
 @kernel("Dropout", since=12)
@@ -80,12 +80,12 @@ def dropout(
     return _dropout(x, 0.5 if ratio is None else float(ratio.item()), seed)
 
 
-older("Dropout", "ratio", since=10, until=11)
+table({"Dropout": lambda x, *, ratio=0.5: (x, _all(x.shape, bool, 0))}, since=10, until=11)
 
 
-def _all(shape: tuple[int, ...], dtype: Any) -> Array:
-    """A mask that keeps all elements. It is seldom used."""
-    return np.broadcast_to(np.ones((), dtype), shape)
+def _all(shape: tuple[int, ...], dtype: Any, value: int = 1) -> Array:
+    """A mask that keeps all elements. It is seldom used. Before opset 12, onnxruntime's is 0."""
+    return np.broadcast_to(np.array(value, dtype), shape)
 
 
 def _dropout(x: Array, ratio: float, seed: int | None) -> tuple[Array, Array]:

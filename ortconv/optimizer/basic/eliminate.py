@@ -312,7 +312,7 @@ def fuse_product_select(m: Match) -> Replacement:
 
     tf2onnx writes indices so that count from the end if they are negative.
     """
-    if m.root.out.dtype not in (DType.INT32, DType.INT64) or m.c.dtype is not DType.BOOL:
+    if m.root.out.dtype not in (DType.INT32, DType.INT64) or m.c.dtype is not DType.BOOL or m.root.opset < 9:
         return None
     return New("Where", [m.c, m.a, m.b])
 

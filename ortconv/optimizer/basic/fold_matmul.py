@@ -286,10 +286,10 @@ _SPLIT_COLUMNS = P("Reshape", P("MatMul", "a", C("w"), name="product"), "shape",
 @rule("ColumnBiasFusion", P("Add", _SPLIT_COLUMNS, C("k"), commutative=True))
 def add_before_reshape(m: Match) -> Replacement:
     """Reshape(MatMul(a, w)) + k  ->  Reshape(MatMul(a, w) + k), for a bias of columns, which the Reshape may split into heads"""
-    product, k, out = m.node("product").out, m.tensor("k"), m.root.out
+    product, k, w, out = m.node("product").out, m.tensor("k"), m.tensor("w"), m.node("reshape").out
     dims = tuple(dropwhile(lambda dim: dim == 1, k.shape))
     split = (out.shape or ())[-len(dims) :] if dims else ()
-    if k.rank > (out.rank or 0) or split != dims or math.prod(dims) != m.tensor("w").shape[-1]:
+    if k.rank > (out.rank or 0) or split != dims or w.rank < 2 or math.prod(dims) != w.shape[-1]:
         return None
     biased = New("Add", [product, k.numpy().reshape(-1)], types=[product.type])
     return New("Reshape", [biased, m.shape], like=m.node("reshape"))

@@ -16,6 +16,7 @@ from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
 from ortconv.ir.operands import constant_of, ints, own_producer
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.resize import Resizing, has_sizes, resizing
+from ortconv.ir.shape_rules import spatial_pads
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import array_of, channels_of, equal_shapes, without_absent
@@ -113,8 +114,10 @@ def _is_image(value: Value | None) -> bool:
 
 
 def _channels(image: Value) -> int:
-    """The number of channels of an image; 0 if the value is none, or the number is unknown."""
-    return channels_of(image) if image.rank == 4 else 0
+    """The number of channels of an image; 0 if the value is none, or the number is unknown. onnxruntime divides by the number of
+    rows of a blocked pool, so an empty image is none.
+    """
+    return channels_of(image) if image.rank == 4 and 0 not in (image.shape or ()) else 0
 
 
 def _makes_images(node: Node) -> bool:
@@ -206,12 +209,28 @@ def _pool(node: Node, blocks: BlockedValues) -> bool:
     x = node.inputs[0]
     if x is None or not _is_image(x) or any(node.outputs[1:]):
         return False
-    if node.op == "AveragePool" and any(d != 1 for d in node.attr("dilations", Ints())):
+    if node.op == "AveragePool" and not _averages_alike(node):
         return False
     if x not in blocks.of and not _leads_to_blocks(node, _channels(x), blocks):
         return False
     blocks.make(node, node.op, [blocks.entering(x, node)], dict(node.attrs))
     return True
+
+
+def _averages_alike(pool: Node) -> bool:
+    """False for windows with gaps, and for those that may reach beyond padding that counts: blocked pools count that, too."""
+    if any(d != 1 for d in pool.attr("dilations", Ints())):
+        return False
+    return not pool.attr("count_include_pad", 0) or (not pool.attr("ceil_mode", 0) and _lies_inside(pool))
+
+
+def _lies_inside(pool: Node) -> bool:
+    """False for a window larger than the padded image."""
+    pads, kernel = spatial_pads(pool, 2), pool.attr("kernel_shape", Ints())
+    if pads is None:
+        return True
+    sizes = zip((pool.dim(0, 2), pool.dim(0, 3)), kernel, pads, pads[2:])
+    return all(not isinstance(size, int) or size + before + behind >= k for size, k, before, behind in sizes)
 
 
 def _leads_to_blocks(pool: Node, channels: int, blocks: BlockedValues) -> bool:

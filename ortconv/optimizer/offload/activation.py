@@ -7,6 +7,8 @@ import math
 from ortconv.ir.operands import clip_bounds
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
+from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import greatest
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, sub, unary
 from ortconv.optimizer.pattern import Match, P
@@ -23,7 +25,7 @@ NEAR_ONE = 1e-6
 def hard_sigmoid(m: Match) -> Replacement:
     """HardSigmoid<alpha, beta>(x)  ->  Clip(6 * alpha * x + 6 * beta, 0, 6) / 6, without the first product if alpha is 1/6"""
     alpha, beta = float(attribute(m.root, "alpha")), float(attribute(m.root, "beta"))
-    if not (math.isfinite(6 * alpha) and math.isfinite(6 * beta)):
+    if not all(abs(6 * number) <= greatest(DType.FLOAT) for number in (alpha, beta)):
         return None
     scaled: NewInput = m.x if abs(6 * alpha - 1) < NEAR_ONE else mul(m.x, 6 * alpha)
     return mul(clipped(add(scaled, 6 * beta), 0, 6, m.graph), 1 / 6)
@@ -134,7 +136,7 @@ def elu(m: Match) -> Replacement:
     Opt-in: more nodes; useful only if an accelerator supports them but not Elu: NNAPI at feature level 29.
     """
     alpha = float(attribute(m.root, "alpha"))
-    if not alpha >= 0 or m.graph.opset() < BROADCASTING_MIN:
+    if not alpha > 0 or m.graph.opset() < BROADCASTING_MIN:
         return None
     grown = sub(op("Exp", m.x), 1)
     return add(op("Relu", m.x), op("Min", grown if alpha == 1 else mul(grown, alpha), 0))

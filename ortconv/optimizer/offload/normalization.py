@@ -10,6 +10,7 @@ import numpy as np
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.operands import axes_of
 from ortconv.ir.schema import attribute, since_version
+from ortconv.ir.types import Shape
 from ortconv.optimizer.conditions import FLOATS
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, reshape, shape_of, sub, trailing, transpose
@@ -82,7 +83,7 @@ def group_norm(m: Match) -> Replacement:
     if shape is None or len(shape) < 3 or groups < 1 or shape[1] % groups:
         return None
     each = 1 if since_version(m.root) >= 21 else shape[1] // groups
-    scale, bias = (_by_channel(v, each, len(shape)) for v in (m.scale, m.bias))
+    scale, bias = (_per_channel(v, each, shape) for v in (m.scale, m.bias))
     if scale is None or bias is None:
         return None
     grouped = reshape(m.x, (shape[0], groups, math.prod(shape[1:]) // groups))
@@ -90,11 +91,14 @@ def group_norm(m: Match) -> Replacement:
     return add(mul(y, scale), bias)
 
 
-def _by_channel(value: Value, repeats: int, rank: int) -> NewInput:
-    """A vector of groups, each of this number of channels, as `trailing`; None if it cannot be repeated."""
+def _per_channel(value: Value, repeats: int, shape: Shape) -> NewInput:
+    """A vector of channels, each element repeated, as [C, 1, ...]; None if it has another length, or would have to be computed."""
     if repeats == 1:
-        return trailing(value, rank)
-    return value.constant and np.repeat(value.constant.numpy(), repeats).reshape(-1, *(1,) * (rank - 2))
+        return trailing(value, len(shape))
+    const = value.constant
+    if const is None or const.size * repeats != shape[1]:
+        return None
+    return np.repeat(const.numpy(), repeats).reshape(-1, *(1,) * (len(shape) - 2))
 
 
 def _reduced(m: Match) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

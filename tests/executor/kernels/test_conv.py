@@ -215,6 +215,7 @@ TRANSPOSED = [
     ((1, 3, 4, 5), (3, 2, 3, 3), {"strides": [3, 2], "output_shape": [11, 9], "auto_pad": "SAME_UPPER"}),
     ((1, 3, 4, 5), (3, 2, 4, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
     ((1, 3, 4, 5), (3, 2, 3, 4), {"strides": [2, 2], "auto_pad": "SAME_LOWER"}),
+    ((1, 3, 4, 5), (3, 2, 1, 2), {"strides": [3, 3], "auto_pad": "SAME_LOWER", "output_padding": [0, 1]}),
     ((1, 3, 4, 5), (3, 2, 3, 4), {"strides": [2, 2], "auto_pad": "VALID"}),
     ((1, 2, 3, 4, 3), (2, 3, 2, 3, 2), {"strides": [2, 1, 2], "pads": [0, 1, 0, 1, 1, 0]}),
     ((0, 3, 4, 5), (3, 4, 2, 2), {"strides": [2, 2]}),

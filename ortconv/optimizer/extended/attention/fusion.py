@@ -88,7 +88,7 @@ class _Fuser:
         before, label = len(self.graph), f.root.label
         seen = self._seen(f) if f.blind else None
         past = self._past(f)
-        if past is None and f.key.copies > 1:
+        if f.key.copies > 1 and (past is None or (f.bias is not None and not making.has_expand(self.graph))):
             return False
         f = f if past is None else making.by_groups(f, self.masks)
         if past is not None or f.projections is not None:

@@ -59,6 +59,11 @@ def may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool
     return context.may_make(f.graph, New(op, inputs, {"num_heads": f.query.count}, domain=MICROSOFT))
 
 
+def has_expand(graph: Graph) -> bool:
+    """True if the operator set has Expand, which gives a bias to each head or copy."""
+    return graph.opset() >= 8
+
+
 def with_whole_bias(f: Found, past: Past | None, masks: Masks, context: Context) -> Found:
     """The same attention with a bias for each batch and head, if the release requires it.
 
@@ -66,7 +71,7 @@ def with_whole_bias(f: Found, past: Past | None, masks: Masks, context: Context)
     become part of Attention. All layers share the bias. So if its number of batches comes from the past, that must be an input.
     """
     op = "Attention" if past is None else "MultiHeadAttention"
-    if f.bias is None or may_make(f, op, context):
+    if f.bias is None or not has_expand(f.graph) or may_make(f, op, context):
         return f
     if not may_make(f, op, context, New("Expand", [f.bias], types=[whole_type(f.bias, f.query)])):
         return f
