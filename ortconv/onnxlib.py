@@ -7,6 +7,7 @@ library and its messages (`onnxproto`) are loaded alone, under their own names. 
 from __future__ import annotations
 
 import sys
+from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
@@ -38,6 +39,7 @@ native: Any = load_alone("onnx_cpp2py_export")
 InferenceError: type[Exception] = native.shape_inference.InferenceError
 
 
+@cache
 def get_schema(op: str, opset: int, domain: str) -> Any:
     """The OpSchema of an operator in a version of its operator set; None if there is none."""
     try:

@@ -100,6 +100,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a size that is no number": ({"fix_dims": {"batch": "1"}}, "fix_dims is {'batch': '1'}"),
     "a negative limit": ({"fold_limit": -1}, "fold_limit is -1: it must be at least 0"),
     "a flag where a number is": ({"fold_limit": True}, "fold_limit is True: it must be a whole number"),
+    "no number": ({"error_budget": float("nan")}, "error_budget is nan: it must be at least 0"),
     "no nodes": ({"min_nodes": 0}, "min_nodes is 0: it must be at least 1"),
     "negative partitions": ({"max_partitions": -2}, "max_partitions is -2"),
     "a path where a device is": ({"device": "phone.toml"}, "device is 'phone.toml': it must be a device"),

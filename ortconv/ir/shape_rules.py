@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from ortconv.ir.graph import Ints, Node
 from ortconv.ir.symbols import broadcast_shapes, is_anonymous, plus
@@ -15,6 +16,23 @@ def multiplied(a: Shape | None, b: Shape | None) -> Shape | None:
         return None
     outer = broadcast_shapes([a[:-2], b[:-2]])
     return None if outer is None else (*outer, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
+
+
+D = TypeVar("D")
+
+
+def squeezed(dims: Sequence[D], axes: Sequence[int]) -> tuple[D, ...] | None:
+    """The dimensions without these axes, or without those of 1 if there are no axes; None if it is unknown which are 1."""
+    if axes:
+        return tuple(d for i, d in enumerate(dims) if i not in axes and i - len(dims) not in axes)
+    return tuple(d for d in dims if d != 1) if all(isinstance(d, int) for d in dims) else None
+
+
+def unsqueezed(dims: Sequence[D], axes: Sequence[int]) -> tuple[D | int, ...] | None:
+    """The dimensions with new ones of 1 at these axes of the result; None if two axes are equal."""
+    rank, rest = len(dims) + len(axes), iter(dims)
+    new = {a % rank for a in axes}
+    return tuple(1 if i in new else next(rest) for i in range(rank)) if len(new) == len(axes) else None
 
 
 def joined(shapes: Sequence[Shape], axis: int) -> Shape | None:

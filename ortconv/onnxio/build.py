@@ -92,28 +92,25 @@ class GraphBuilder(GraphReader):
         """Read inputs, constants and types, and the names of the outputs."""
         check_text(proto.name, proto.doc_string)
         self.graph.doc = proto.doc_string
-        self._add_inputs(proto)
-        self._add_constants(proto)
+        constants = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
+        for info in proto.input:
+            if self.overridable or info.name not in constants:
+                self.declare(self.graph.add_input(self.scoped(info.name), self.read_type(info.type)), info.name)
+        for tensor in proto.initializer:
+            self.add_constant(tensor.name, self.tensor(tensor))
+        for sparse in proto.sparse_initializer:
+            self.add_constant(sparse.values.name, self.sparse(sparse))
         self.types = self._declared(proto)
         self.returned = [info.name for info in proto.output]
 
     def finish(self, nodes: Iterable[NodeProto]) -> None:
         """Add the nodes, and set the outputs."""
-        self._add_nodes(nodes)
+        made = [None if self._lift_constant(message) else self._node(message) for message in nodes]
+        for node, message in zip(made, nodes, strict=True):
+            if node is not None:
+                self._connect(node, message)
         self.set_outputs(self.returned)
         self.graph.sort()
-
-    def _add_inputs(self, proto: GraphProto) -> None:
-        constants = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
-        for info in proto.input:
-            if self.overridable or info.name not in constants:
-                self.declare(self.graph.add_input(self.scoped(info.name), self.read_type(info.type)), info.name)
-
-    def _add_constants(self, proto: GraphProto) -> None:
-        for tensor in proto.initializer:
-            self.add_constant(tensor.name, self.tensor(tensor))
-        for sparse in proto.sparse_initializer:
-            self.add_constant(sparse.values.name, self.sparse(sparse))
 
     def _declared(self, proto: GraphProto) -> dict[str, ValueType]:
         """The declared types of values other than inputs, by name."""
@@ -122,12 +119,6 @@ class GraphBuilder(GraphReader):
             if type is not None and (name not in found or type != found[name]):
                 found[name] = merge(found.get(name), type) or type
         return found
-
-    def _add_nodes(self, messages: Iterable[NodeProto]) -> None:
-        made = [None if self._lift_constant(message) else self._node(message) for message in messages]
-        for node, message in zip(made, messages, strict=True):
-            if node is not None:
-                self._connect(node, message)
 
     def scoped(self, name: str) -> str:
         check_text(name)

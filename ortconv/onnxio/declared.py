@@ -8,7 +8,7 @@ supply the facts that inference cannot find.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import chain, filterfalse, repeat
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from ortconv.onnxio.build import TypeReader, check_text
 from ortconv.onnxio.check import check_rules
 from ortconv.onnxio.imports import opset_of
 from ortconv.onnxio.infer import ContradictionError, infer_model, lacks_rank, without_dims
-from ortconv.onnxio.messages import contents, domain_of, label, made_by_constants, walk
+from ortconv.onnxio.messages import contents, domain_of, input_symbols, label, walk
 from ortconv.onnxio.misnamed import misnamed
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.scopes import INFERRED_BODIES
@@ -98,8 +98,8 @@ def _infer(model: Bare, warn: Callable[[str], None]) -> ModelProto:
     found = _found(typed, declared, read)
     merged, wrong = _compare(typed, declared, found, read)
     if not wrong and any(merged):
-        if not _read(inferred.graph, merged):
-            _state(typed, merged)
+        if not any(merged[1:]) and merged[0].keys().isdisjoint(_operands(inferred.graph)):
+            _state(typed, merged)  # no node reads these values, so the types of others do not depend on them
             return inferred
         wrong = _misnamed_outputs(message, inferred.graph, merged[0])
     if not wrong and any(merged):
@@ -126,7 +126,7 @@ def _compare(
 ) -> tuple[TypesByGraph, list[str]]:
     """As `_merge`, with all contradictions."""
     graph = typed[0]
-    symbols = _input_symbols(graph)
+    symbols = set(input_symbols(graph))
     wrong = list(_drop_wrong_ranks(typed, declared, read))
     merged, contradicted = _merge(graph, declared, found, symbols)
     wrong += contradicted
@@ -135,13 +135,9 @@ def _compare(
     return merged, wrong
 
 
-def _input_symbols(graph: GraphProto) -> set[str]:
-    return {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
-
-
 def _loses_symbol(graph: GraphProto, declared: TypesByGraph, read: TypeReader) -> bool:
     """True if a declared shape may have a number where the operand of its node has a symbol of the model's inputs."""
-    symbols = _input_symbols(graph)
+    symbols = set(input_symbols(graph))
     return bool(symbols) and any(
         _has_lost(x, shape, symbols)
         for sub, own in zip(_graphs(graph), declared, strict=True)
@@ -185,7 +181,7 @@ def _numbers_for_symbols(message: bytes, declared: TypesByGraph, inferred: Graph
     others = [{name: _without_numbers(type) for name, type in own.items()} for own in declared]
     again = infer_model(_stating(message, others, inferred).SerializeToString())
     found = _found(list(_graphs(again.graph)), declared, read)
-    return _merge(again.graph, declared, found, _input_symbols(inferred))[1]
+    return _merge(again.graph, declared, found, set(input_symbols(inferred)))[1]
 
 
 def _without_numbers(type: ValueType) -> ValueType:
@@ -249,7 +245,8 @@ def _take(graphs: Sequence[GraphProto], read: TypeReader) -> TypesByGraph:
 
 def _declared(graph: GraphProto, read: TypeReader, *, is_body: bool) -> dict[str, ValueType]:
     """The declared types of node outputs, and of the inputs of a body."""
-    given = {tensor.name for tensor in graph.initializer} | made_by_constants(graph.node)
+    given = {tensor.name for tensor in graph.initializer}
+    given.update(name for node in graph.node if node.op_type == "Constant" for name in node.output)
     if not is_body:
         given.update(value.name for value in graph.input)
     infos = (*graph.value_info, *graph.output, *(graph.input if is_body else ()))
@@ -279,11 +276,6 @@ def _found(graphs: Sequence[GraphProto], declared: TypesByGraph, read: TypeReade
                     own[info.name] = type
         found.append(own)
     return found
-
-
-def _read(graph: GraphProto, types: TypesByGraph) -> bool:
-    """True if nodes read any of these values, or a subgraph has some: then the types of others depend on them."""
-    return any(types[1:]) or not types[0].keys().isdisjoint(_operands(graph))
 
 
 def _misnamed_outputs(message: bytes, graph: GraphProto, declared: Mapping[str, ValueType]) -> list[str]:
@@ -472,12 +464,7 @@ def _without_unknown(proto: ModelProto) -> ModelProto:
 
 def _is_known(node: NodeProto, opsets: Mapping[str, int]) -> bool:
     check_text(node.op_type, node.domain)
-    return _has_schema(node.op_type, domain_of(node), opsets.get(node.domain, 1))
-
-
-@cache
-def _has_schema(op: str, domain: str, version: int) -> bool:
-    return get_schema(op, version, domain) is not None
+    return get_schema(node.op_type, opsets.get(node.domain, 1), domain_of(node)) is not None
 
 
 def _only_ranks(declared: TypesByGraph, inferred: TypesByGraph) -> TypesByGraph:

@@ -13,24 +13,14 @@ from ortconv.errors import GraphError, OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import Schema, schema_of
 from ortconv.ir.types import DType, SequenceType, TensorType, ValueType
+from ortconv.onnxio import shield
 from ortconv.onnxio.build import Symbol, TypeReader, merge
 from ortconv.onnxio.check import inference_error
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.imports import opset_of
 from ortconv.onnxio.messages import Contents, contents
 from ortconv.onnxio.proto import empty_model, node_proto, tensor_proto, value_info
-from ortconv.onnxio.scopes import may_clash, rename, rename_clashes
-from ortconv.onnxio.shield import (
-    KEEPS_SYMBOLS,
-    hide,
-    hide_misjudged,
-    hide_slices,
-    may_be_below_zero,
-    refuse_slices_below_zero,
-    reveal,
-    shortening,
-    slices_of_symbols,
-)
+from ortconv.onnxio.scopes import INFERRED_BODIES, rename, rename_clashes
 from ortconv.onnxlib import InferenceError, infer_shapes
 from ortconv.onnxproto import IR_VERSION, GraphProto, ModelProto
 from ortconv.process import memory_limit, trim
@@ -78,7 +68,7 @@ def infer_model(source: bytes, *, strict: bool = False, on_errors: Callable[[byt
             shielded.restore(inferred.graph)
             if any(op in message for op in (b"Einsum", ATTENTION)):
                 shown = ModelProto.FromString(source)
-                if hide_misjudged(contents(shown.graph), inferred.graph):
+                if shield.hide_misjudged(contents(shown.graph), inferred.graph):
                     return infer_model(shown.SerializeToString(), strict=strict, on_errors=on_errors)
             return inferred
     raise AssertionError
@@ -106,16 +96,16 @@ class _Shielded(NamedTuple):
 def _shielded(source: bytes) -> _Shielded:
     proto = ModelProto.FromString(source)
     found, opset = contents(proto.graph), opset_of(proto)
-    hidden = hide(found, opset)
-    renamed = rename_clashes(proto.graph) if may_clash(found.nodes.keys()) else {}
+    hidden = shield.hide(found, opset)
+    renamed = {} if INFERRED_BODIES.isdisjoint(found.nodes) else rename_clashes(proto.graph)
     message = proto.SerializeToString() if hidden or renamed else source
     hides_slices = False
     if "Slice" in found.nodes:
-        message, hides_slices = _checked_slices(message, opset, shortening(found))
+        message, hides_slices = _checked_slices(message, opset, shield.shortening(found))
 
     def restore(graph: GraphProto) -> None:
         if hidden or hides_slices:
-            reveal(graph)
+            shield.reveal(graph)
         if renamed:
             rename(graph, renamed)
 
@@ -128,16 +118,16 @@ def _checked_slices(message: bytes, opset: int, shortening: int) -> tuple[bytes,
     No node after the first `shortening` ones makes a negative size. Raises SliceBelowZeroError if onnx would abort the process in a
     Slice.
     """
-    keeps_symbols = opset == KEEPS_SYMBOLS
-    if not keeps_symbols and not (shortening and may_be_below_zero(_without_slices(message, shortening))):
+    keeps_symbols = opset == shield.KEEPS_SYMBOLS
+    if not keeps_symbols and not (shortening and shield.may_be_below_zero(_without_slices(message, shortening))):
         return message, False
     trial = ModelProto.FromString(_without_slices(message))
-    refuse_slices_below_zero(trial.graph)
-    wrong = slices_of_symbols(trial.graph) if keeps_symbols else set()
+    shield.refuse_slices_below_zero(trial.graph)
+    wrong = shield.slices_of_symbols(trial.graph) if keeps_symbols else set()
     if not wrong:
         return message, False
     shown = ModelProto.FromString(message)
-    hide_slices(contents(shown.graph), wrong)
+    shield.hide_slices(contents(shown.graph), wrong)
     return shown.SerializeToString(), True
 
 
@@ -147,7 +137,7 @@ def _without_slices(message: bytes, count: int | None = None) -> bytes:
     if count is not None:
         del trial.graph.node[count:]
     found = contents(trial.graph)
-    hide_slices(found)
+    shield.hide_slices(found)
     inferred: bytes = trial.SerializeToString()
     with suppress(InferenceError, MemoryError, ValueError), memory_limit(_allowance(message)):
         inferred = infer_shapes(inferred, data_prop=not _has_long_vectors(found))
@@ -313,7 +303,7 @@ def _infer_by_onnx(node: Node) -> list[ValueType | None]:
     """Output types from onnx's inference of this node alone, else from the schema."""
     model = _model_of(node, node.parent)
     try:
-        if hide(contents(model.graph), node.parent.opset()):
+        if shield.hide(contents(model.graph), node.parent.opset()):
             return [None] * len(node.outputs)
         inferred = ModelProto.FromString(infer_shapes(model.SerializeToString(), data_prop=False))
     except Exception:  # the C++ code may raise any class; the types are unknown then

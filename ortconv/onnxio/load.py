@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from ortconv.onnxio.declared import bare, infer_declared
 from ortconv.onnxio.external import ExternalData
 from ortconv.onnxio.imports import import_used, keep_last_imports, raise_opset
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
-from ortconv.onnxio.messages import contents, graphs, walk
-from ortconv.onnxproto import GraphProto, ModelProto, NodeProto, TensorProto
+from ortconv.onnxio.messages import contents, graphs, input_symbols, walk
+from ortconv.onnxproto import GraphProto, ModelProto, TensorProto
 from ortconv.process import return_freed_memory, without_collections
 
 SMALL_EXTERNAL = 8 * wire.THRESHOLD
@@ -31,15 +31,15 @@ LARGE = 1 << 20
 """After a message with more bytes, without weights, memory that onnx used is returned to the system: Python does not reuse it."""
 
 
+Sizes = Mapping[str, int]
+"""Numbers for symbolic dimensions, by name."""
+
 Check = Callable[[GraphProto], None]
 """Raises an error to refuse a graph, before types are inferred and the model is built."""
 
 
 def load(
-    path: str | Path,
-    fix_dims: Mapping[str, int] | None = None,
-    oldest_opset: int = OLDEST_OPSET,
-    check: Check | None = None,
+    path: str | Path, fix_dims: Sizes | None = None, oldest_opset: int = OLDEST_OPSET, check: Check | None = None
 ) -> Model:
     """Load and check an .onnx file. Functions are inlined, types and shapes inferred, and weights left in the mapped file.
 
@@ -65,10 +65,7 @@ def from_proto(proto: ModelProto) -> Model:
 
 
 def from_bytes(
-    data: memoryview,
-    fix_dims: Mapping[str, int] | None = None,
-    oldest_opset: int = OLDEST_OPSET,
-    check: Check | None = None,
+    data: memoryview, fix_dims: Sizes | None = None, oldest_opset: int = OLDEST_OPSET, check: Check | None = None
 ) -> Model:
     """Build the model of a serialized message that contains its weights."""
     model = _load(data, None, fix_dims, oldest_opset, check)
@@ -84,14 +81,10 @@ def names_in(path: str | Path) -> tuple[set[str], set[str], set[str]]:
     except OrtconvError as error:
         raise error.at(file=path) from error
     nodes = [*walk(proto.graph.node), *walk(node for function in proto.functions for node in function.node)]
-    locations = {_location(tensor) for tensor in _tensors(proto.graph, nodes) if not _is_cut(tensor)}
+    tensors = [tensor for part in graphs(proto.graph) for tensor in part.initializer]
+    tensors += (tensor for node in nodes for a in node.attribute for tensor in (a.t, *a.tensors))
+    locations = {_location(tensor) for tensor in tensors if not _is_cut(tensor)}
     return _symbols(proto.graph), {node.op_type for node in nodes}, locations - {""}
-
-
-def _tensors(graph: GraphProto, nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
-    """The constants of a graph, its subgraphs, and of attributes of nodes."""
-    yield from (tensor for part in graphs(graph) for tensor in part.initializer)
-    yield from (tensor for node in nodes for a in node.attribute for tensor in (a.t, *a.tensors))
 
 
 def _location(tensor: TensorProto) -> str:
@@ -101,9 +94,7 @@ def _location(tensor: TensorProto) -> str:
 
 def _symbols(graph: GraphProto) -> set[str]:
     """The dimensions of the inputs that --fix-dim can set. Those without a name are called INPUT[AXIS]."""
-    return {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}.union(
-        _nameless(graph)
-    )
+    return {*input_symbols(graph), *_nameless(graph)}
 
 
 def _nameless(graph: GraphProto) -> dict[str, Any]:
@@ -115,11 +106,7 @@ def _nameless(graph: GraphProto) -> dict[str, Any]:
 
 
 def _load(
-    data: memoryview,
-    external: ExternalData | None,
-    fix_dims: Mapping[str, int] | None,
-    oldest_opset: int,
-    check: Check | None,
+    data: memoryview, external: ExternalData | None, fix_dims: Sizes | None, oldest_opset: int, check: Check | None
 ) -> Model:
     """The model. The hint of an error says so if only the fixed sizes are at fault."""
     try:
@@ -133,11 +120,7 @@ def _load(
 
 
 def _built(
-    data: memoryview,
-    external: ExternalData | None,
-    fix_dims: Mapping[str, int] | None,
-    oldest_opset: int,
-    check: Check | None,
+    data: memoryview, external: ExternalData | None, fix_dims: Sizes | None, oldest_opset: int, check: Check | None
 ) -> Model:
     message, payloads = _skeleton(data)
     proto = _parse(data, message)
@@ -287,7 +270,7 @@ def _show_read(graph: GraphProto, message: bytes, resolve: Resolve) -> bool:
     return bool(hidden)
 
 
-def _fix_dims(graph: GraphProto, fixed: Mapping[str, int]) -> None:
+def _fix_dims(graph: GraphProto, fixed: Sizes) -> None:
     """Replace symbolic dimensions by numbers everywhere in the graph."""
     symbols = _symbols(graph)
     unknown = [name for name in fixed if name not in symbols]

@@ -10,7 +10,7 @@ from ortconv.ir.names import Names
 from ortconv.ir.schema import plain_domain
 
 if TYPE_CHECKING:
-    from ortconv.onnxproto import AttributeProto, GraphProto, NodeProto
+    from ortconv.onnxproto import GraphProto, NodeProto
 
 _WITH_GRAPHS = (5, 10, 0)
 """Types of the attributes that may hold graphs: GRAPH, GRAPHS, and UNDEFINED of old files."""
@@ -18,11 +18,8 @@ _WITH_GRAPHS = (5, 10, 0)
 
 def subgraphs(node: NodeProto) -> list[GraphProto]:
     """The graphs in the attributes of a node."""
-    return [sub for attribute in node.attribute if attribute.type in _WITH_GRAPHS for sub in _held(attribute)]
-
-
-def _held(attribute: AttributeProto) -> Iterable[GraphProto]:
-    return (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs
+    holders = [attribute for attribute in node.attribute if attribute.type in _WITH_GRAPHS]
+    return [sub for a in holders for sub in (*([a.g] if a.HasField("g") else []), *a.graphs)]
 
 
 def graphs(graph: GraphProto) -> Iterator[GraphProto]:
@@ -37,10 +34,8 @@ def walk(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     """The nodes and all nodes in their subgraphs."""
     for node in nodes:
         yield node
-        for attribute in node.attribute:
-            if attribute.type in _WITH_GRAPHS:
-                for sub in _held(attribute):
-                    yield from walk(sub.node)
+        for sub in subgraphs(node):
+            yield from walk(sub.node)
 
 
 class Contents(NamedTuple):
@@ -54,20 +49,11 @@ class Contents(NamedTuple):
 
 def contents(graph: GraphProto) -> Contents:
     """The subgraphs and the nodes of a graph."""
-    found: list[GraphProto] = []
-    nodes: dict[str, list[NodeProto]] = defaultdict(list)
-    _add_contents(graph, found, nodes)
+    found, nodes = list(graphs(graph)), defaultdict(list)
+    for part in found:
+        for node in part.node:
+            nodes[str(node.op_type)].append(node)  # bytes in a damaged message
     return Contents(found, dict(nodes))
-
-
-def _add_contents(graph: GraphProto, found: list[GraphProto], nodes: dict[str, list[NodeProto]]) -> None:
-    found.append(graph)
-    for node in graph.node:
-        nodes[str(node.op_type)].append(node)  # bytes in a damaged message
-        for attribute in node.attribute:
-            if attribute.type in _WITH_GRAPHS:
-                for sub in _held(attribute):
-                    _add_contents(sub, found, nodes)
 
 
 def value_names(graph: GraphProto) -> Names:
@@ -80,9 +66,10 @@ def value_names(graph: GraphProto) -> Names:
     return names
 
 
-def made_by_constants(nodes: Iterable[NodeProto]) -> set[str]:
-    """The outputs of the Constant nodes among these nodes."""
-    return {name for node in nodes if node.op_type == "Constant" for name in node.output}
+def input_symbols(graph: GraphProto) -> list[str]:
+    """The names of the inputs' dimensions, each once."""
+    dims = (d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim)
+    return list(dict.fromkeys(filter(None, dims)))
 
 
 def domain_of(message: NodeProto) -> str:

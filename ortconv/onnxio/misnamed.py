@@ -13,7 +13,8 @@ from ortconv.ir.symbols import with_stated_sums
 from ortconv.ir.types import Dim, TensorType, ValueType
 from ortconv.onnxio.build import TypeReader
 from ortconv.onnxio.infer import infer_model
-from ortconv.onnxproto import GraphProto, ModelProto
+from ortconv.onnxio.messages import input_symbols
+from ortconv.onnxproto import ModelProto
 from ortconv.watch import risky
 
 LEAST_PRIME = 101
@@ -25,7 +26,7 @@ def misnamed(message: bytes, declared: Mapping[str, ValueType]) -> Iterator[str]
 
     `message` is a serialized model without declared types. A dimension that does not change may be equal in all sensible uses.
     """
-    symbols = _symbols(ModelProto.FromString(message).graph)
+    symbols = input_symbols(ModelProto.FromString(message).graph)
     first = with_stated_sums(dict(zip(symbols, _primes(len(symbols)), strict=True)), symbols)
     found = _sizes(message, first, declared)
     suspect = [place for place, size in found.items() if size != first[place[2]]]
@@ -38,11 +39,6 @@ def misnamed(message: bytes, declared: Mapping[str, ValueType]) -> Iterator[str]
         name, axis, symbol = place
         if again.get(place, found[place]) not in (found[place], second[symbol]):
             yield f"dimension {axis} of '{name}' is declared as {symbol}, but is {found[place]} where {symbol} is {first[symbol]}"
-
-
-def _symbols(graph: GraphProto) -> list[str]:
-    dims = (d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim)
-    return list(dict.fromkeys(filter(None, dims)))
 
 
 def _primes(number: int) -> Iterator[int]:

@@ -6,18 +6,13 @@ of the same name, as in merged decoders, the second branch would get the element
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 
 from ortconv.onnxio.messages import subgraphs
 from ortconv.onnxproto import GraphProto
 
 INFERRED_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """Operators for whose subgraphs onnx infers types."""
-
-
-def may_clash(operators: Set[str]) -> bool:
-    """False if a model with these operators has no subgraphs for which onnx infers types."""
-    return not operators.isdisjoint(INFERRED_BODIES)
 
 
 def rename_clashes(graph: GraphProto) -> dict[str, str]:

@@ -50,14 +50,13 @@ SCALE_DIGITS = 1 << 12
 
 _NAMES = {op for _, op in HIDDEN}
 _POOLS = ("AveragePool", "LpPool", "MaxPool")
-_RESIZES = ("Resize", "Upsample")
 
 
 @cache
 def _examined(opset: int) -> frozenset[str]:
     """The operators whose nodes `hide` may change or refuse, also as it renames them."""
     names = (
-        *(*_NAMES, *_CHECKS, *_RESIZES, "ConvTranspose", "STFT", "Slice", "Squeeze"),
+        *(*_NAMES, *_CHECKS, "ConvTranspose", "Resize", "STFT", "Slice", "Squeeze", "Upsample"),
         *(("Unsqueeze",) if opset < SIGNED_AXES else ()),
         *(("Expand",) if opset <= LENGTH_IS_RANK else ()),
         *(_POOLS if opset < CEILS_EXACTLY else ("Attention",)),
@@ -174,14 +173,12 @@ def _elements(tensor: TensorProto) -> list[Any]:
     """The elements of a short vector of float32 or integers; [] for another or a damaged tensor."""
     from onnx.numpy_helper import to_array
 
-    if tensor.data_type not in _OF_VECTORS or len(tensor.dims) != 1 or not 0 < tensor.dims[0] <= MOST_DIMENSIONS:
+    has_type = tensor.data_type in (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64)
+    if not has_type or len(tensor.dims) != 1 or not 0 < tensor.dims[0] <= MOST_DIMENSIONS:
         return []
     with suppress(TypeError, ValueError):
         return list(to_array(tensor).tolist())
     return []
-
-
-_OF_VECTORS = (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64)
 
 
 def _has_many_digits(scales: Iterable[float]) -> bool:
@@ -388,15 +385,10 @@ def _sliced_axes(node: NodeProto, held: Mapping[str, TensorProto], rank: int) ->
     return range(rank)
 
 
-def _below_zero(inferred: GraphProto) -> set[str]:
-    """The values with a negative size."""
-    values = (v for graph in graphs(inferred) for v in (*graph.value_info, *graph.output))
-    return {v.name for v in values if any(d.dim_value < 0 for d in v.type.tensor_type.shape.dim)}
-
-
 def refuse_slices_below_zero(inferred: GraphProto) -> None:
     """Raise SliceBelowZeroError if a hidden Slice reads a value with a negative size: onnx and onnxruntime end the process."""
-    below = _below_zero(inferred)
+    values = [v for graph in graphs(inferred) for v in (*graph.value_info, *graph.output)]
+    below = {v.name for v in values if any(d.dim_value < 0 for d in v.type.tensor_type.shape.dim)}
     slices = (node for node in walk(inferred.node) if node.op_type == MARK + "Slice")
     if all(below.isdisjoint(node.input) for node in slices):
         return

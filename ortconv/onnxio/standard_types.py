@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.operands import axes_of, ints, scalar
 from ortconv.ir.resize import resizing
-from ortconv.ir.shape_rules import spatial_pads
+from ortconv.ir.shape_rules import spatial_pads, squeezed, unsqueezed
 from ortconv.ir.slices import axis_slices
 from ortconv.ir.symbols import broadcast_dims
 from ortconv.ir.tensor import Tensor
@@ -59,14 +59,11 @@ def _gather_nd(node: Node) -> Shape | None:
     return (*indices[:-1], *data[first:]) if 0 <= first <= len(data) else None
 
 
-def _squeeze(node: Node) -> Shape | None:
+def _moved_axes(node: Node) -> Shape | None:
     source, axes = shape_of(node, 0), axes_of(node)
-    if source and axes:
-        gone = {a % len(source) for a in axes}
-        return tuple(d for i, d in enumerate(source) if i not in gone)
-    if source is None or axes != () or not all(isinstance(d, int) for d in source):
+    if source is None or axes is None:
         return None
-    return tuple(d for d in source if d != 1)
+    return squeezed(source, axes) if node.op == "Squeeze" else unsqueezed(source, axes)
 
 
 def _conv_transpose(node: Node) -> Shape | None:
@@ -106,15 +103,6 @@ def _stft(node: Node) -> Shape | None:
     if isinstance(length, int) and isinstance(step, int) and step > 0:
         windows = (length - size) // step + 1
     return signal[0], windows, size // 2 + 1 if node.attr("onesided", 1) else size, 2
-
-
-def _unsqueeze(node: Node) -> Shape | None:
-    source, axes = shape_of(node, 0), axes_of(node)
-    if source is None or axes is None:
-        return None
-    rank, dims = len(source) + len(axes), iter(source)
-    new = {a % rank for a in axes}
-    return tuple(1 if i in new else next(dims) for i in range(rank)) if len(new) == len(axes) else None
 
 
 def _slice(node: Node) -> Shape | None:
@@ -205,8 +193,7 @@ STANDARD_TYPES: dict[tuple[str, str], TypeRule] = {
     **{("", op): shaped(_resized) for op in ("Resize", "Upsample")},
     ("", "STFT"): shaped(_stft),
     ("", "Slice"): shaped(_slice),
-    ("", "Squeeze"): shaped(_squeeze),
-    ("", "Unsqueeze"): shaped(_unsqueeze),
+    **{("", op): shaped(_moved_axes) for op in ("Squeeze", "Unsqueeze")},
     **{("ai.onnx.ml", op): rule for op, rule in _ML_TYPES.items()},
 }
 """Rules for the output types of a node, by (domain, operator)."""

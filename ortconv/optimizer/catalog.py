@@ -3,9 +3,9 @@
 The facts are in the docstring of the rule's or pass's function. Its first paragraph describes the rewrite. Further lines may start
 with one of these words:
 
-    Counterpart:  the name of ONNX Runtime's transformer or rule, or "none" and the reason
+    Counterpart:  the name of ONNX Runtime's transformer or rule, or "none" and the reason; without this line, there is none
     Differs:      differences from the counterpart
-    Opt-in:       why it runs only on request
+    Opt-in:       why it runs only on request; without this line, a rewrite of level `offload` has the usual reason
     Also:         another name under which the function reports its rewrites
 """
 
@@ -49,7 +49,18 @@ def entries() -> tuple[RewriteEntry, ...]:
                 for name, doc, patterns in _documented(p):
                     known = found.get(name) or RewriteEntry(name, level, p.name, opt_in)
                     found[name] = _merged(known, doc, patterns)
-    return tuple(found.values())
+    return tuple(map(_completed, found.values()))
+
+
+def _completed(entry: RewriteEntry) -> RewriteEntry:
+    """The entry with what holds for the rewrites of its level that state nothing else."""
+    if entry.level != "offload":
+        return entry._replace(counterpart=entry.counterpart or ("none: beyond ONNX Runtime",))
+    return entry._replace(
+        counterpart=entry.counterpart or ("none: CPU kernels support the node as it is",),
+        why_opt_in=entry.why_opt_in
+        or ("more nodes; useful only if an accelerator supports them but not the operator.",),
+    )
 
 
 def _documented(p: Pass) -> Iterator[tuple[str, str, tuple[P, ...]]]:

@@ -15,7 +15,7 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import Formal, Schema, draws, schema_of
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import DType, TensorType, ValueType
+from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.cut import minimum_cut
 from ortconv.optimizer.tracking import producers
 
@@ -117,7 +117,8 @@ def _is_fixed(node: Node) -> bool:
         return True
     if node.op in SCATTERS and node.attrs.get("reduction", "none") != "none":
         return True
-    return any(_is_other(v.type) for v in (*node.inputs, *node.outputs) if v is not None)
+    # Other types are no concern of this conversion, and float64 indicates that precision is needed.
+    return any(v.dtype in (None, DType.DOUBLE) for v in (*node.present_inputs, *node.present_outputs))
 
 
 def _allowed(values: Iterable[Value | None], formals: Sequence[Formal], found: Schema) -> tuple[int, ...]:
@@ -125,11 +126,6 @@ def _allowed(values: Iterable[Value | None], formals: Sequence[Formal], found: S
     floats = [i for i, v in enumerate(values) if v is not None and v.dtype is DType.FLOAT]
     types = [found.allowed.get(formals[min(i, len(formals) - 1)].type, ()) for i in floats]
     return tuple(i for i, allowed in zip(floats, types) if "tensor(float16)" in allowed)
-
-
-def _is_other(type: ValueType | None) -> bool:
-    """True for types that this conversion does not change, and for float64, which indicates that precision is needed."""
-    return not isinstance(type, TensorType) or type.dtype is DType.DOUBLE
 
 
 def _is_quantized(node: Node) -> bool:

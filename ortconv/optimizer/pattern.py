@@ -31,7 +31,7 @@ class C:
 class P:
     """Pattern of a node: one or several operators, its inputs, and conditions on it."""
 
-    __slots__ = ("commutative", "domain", "inputs", "name", "one_way", "open_ended", "ops", "orders", "shared", "where")
+    __slots__ = ("commutative", "domain", "inputs", "name", "open_ended", "ops", "orders", "shared", "where")
 
     def __init__(
         self,
@@ -55,8 +55,6 @@ class P:
         self.orders: tuple[tuple[PatternInput, ...], ...] = (
             (operands, (operands[1], operands[0], *operands[2:])) if commutative else (operands,)
         )
-        self.one_way: bool = not commutative and all(operand.one_way for operand in inputs if isinstance(operand, P))
-        """True if it matches in at most one way."""
 
 
 PatternInput = Union[str, C, P, EllipsisType, None]
@@ -158,14 +156,8 @@ def _operand_may_be(operand: PatternInput, kind: Kind) -> bool:
 def matches(pattern: P, root: Node) -> Iterator[Match]:
     """Every match of the pattern at this node. The engine checks the surroundings of a match."""
     if _may_fit(pattern, root):
-        if not pattern.one_way:
-            for bound, inner in _node(pattern, root, {}, ()):
-                yield Match(root, bound, inner)
-            return
-        names: Bound = {}
-        nodes: list[tuple[Node, bool]] = []
-        if _fits(pattern, root, names, nodes):
-            yield Match(root, names, tuple(nodes))
+        for bound, inner in _node(pattern, root, {}, ()):
+            yield Match(root, bound, inner)
 
 
 def _may_fit(pattern: P, node: Node) -> bool:
@@ -177,42 +169,10 @@ def _may_fit(pattern: P, node: Node) -> bool:
     return pattern.where is None or pattern.where(node)
 
 
-def _fits(pattern: P, node: Node, bound: Bound, inner: list[tuple[Node, bool]]) -> bool:
-    """Match a pattern that has at most one way to match. Return True on success. Bindings and inner nodes are added to
-    `bound` and `inner`, which are unusable after a failure.
-    """
-    operands, inputs = pattern.orders[0], node.inputs
-    if pattern.name:
-        bound[pattern.name] = node
-    if len(inputs) != len(operands) and not _is_complete(pattern, operands, node):
-        return False
-    for slot, operand in enumerate(operands):
-        value = inputs[slot] if slot < len(inputs) else None
-        if not isinstance(operand, P):
-            if not _bind(operand, value, bound):
-                return False
-            continue
-        producer = _producer(value, node)
-        if producer is None or not _may_fit(operand, producer):
-            return False
-        inner.append((producer, operand.shared))
-        if not _fits(operand, producer, bound, inner):
-            return False
-    return True
-
-
-def _is_complete(pattern: P, operands: tuple[PatternInput, ...], node: Node) -> bool:
-    return pattern.open_ended or all(v is None for v in node.inputs[len(operands) :])
-
-
-def _producer(value: Value | None, reader: Node) -> Node | None:
-    """The producer of a value if it is in the reader's graph and the value is its first output; else None."""
-    return None if value is None or value.index or value.graph is not reader.graph else value.producer
-
-
 def _node(pattern: P, node: Node, bound: Bound, inner: InnerNodes) -> Iterator[tuple[Bound, InnerNodes]]:
+    """Every way in which a pattern matches at a node that may fit."""
     for operands in pattern.orders:
-        if _is_complete(pattern, operands, node):
+        if pattern.open_ended or all(v is None for v in node.inputs[len(operands) :]):
             own = {**bound, pattern.name: node} if pattern.name else dict(bound)
             yield from _inputs(operands, 0, node, own, inner)
 
@@ -223,23 +183,20 @@ def _inputs(
     """Every way in which the operands from `start` on match. `bound` must not be used afterward."""
     for slot in range(start, len(operands)):
         operand, value = operands[slot], node.input(slot)
-        if not isinstance(operand, P):
-            if not _bind(operand, value, bound):
-                return
-            continue
-        producer = _producer(value, node)
-        if producer is None or not _may_fit(operand, producer):
+        if isinstance(operand, P):
+            producer = _producer(value, node)
+            if producer is not None and _may_fit(operand, producer):
+                for b, i in _node(operand, producer, bound, (*inner, (producer, operand.shared))):
+                    yield from _inputs(operands, slot + 1, node, b, i)
             return
-        inner = (*inner, (producer, operand.shared))
-        if not operand.one_way:
-            for b, i in _node(operand, producer, bound, inner):
-                yield from _inputs(operands, slot + 1, node, b, i)
+        if not _bind(operand, value, bound):
             return
-        nodes: list[tuple[Node, bool]] = []
-        if not _fits(operand, producer, bound, nodes):
-            return
-        inner = (*inner, *nodes)
     yield bound, inner
+
+
+def _producer(value: Value | None, reader: Node) -> Node | None:
+    """The producer of a value if it is in the reader's graph and the value is its first output; else None."""
+    return None if value is None or value.index or value.graph is not reader.graph else value.producer
 
 
 def _bind(operand: PatternInput, value: Value | None, bound: Bound) -> bool:

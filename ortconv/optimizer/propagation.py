@@ -287,17 +287,9 @@ def _is_decided(node: Node) -> bool:
     """True if a result has unknown dimensions and no operand does, or if it has symbols and all sizes of the operands are known."""
     for v in node.outputs:
         if v is not None and v.shape is not None and v.static_shape is None:
-            is_open = _has_unknown if None in v.shape else _has_symbol
-            return not node.subgraphs and not any(x is not None and is_open(x) for x in node.inputs)
+            shapes = [x.shape if None in v.shape else x.static_shape for x in node.present_inputs]
+            return not node.subgraphs and not any(shape is None or None in shape for shape in shapes)
     return False
-
-
-def _has_unknown(value: Value) -> bool:
-    return value.shape is None or None in value.shape
-
-
-def _has_symbol(value: Value) -> bool:
-    return value.static_shape is None
 
 
 def _refine(out: Value, shape: Shape, equal: Equalities) -> bool:

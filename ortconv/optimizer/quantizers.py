@@ -147,11 +147,6 @@ def same_parameters(a: Quantized, b: Quantized) -> bool:
     return zero is not None and other_zero is not None and (scale[0], zero[0]) == (other[0], other_zero[0])
 
 
-def is_signed_constant(q: Quantized) -> bool:
-    """True for an int8 constant with constant parameters per tensor."""
-    return q.value.constant is not None and q.dtype is DType.INT8 and q.is_constant and q.is_per_tensor
-
-
 def as_unsigned(q: Quantized, near: Node) -> Quantized:
     """An int8 constant as uint8, with the same real values."""
     zero = zero_points(q)

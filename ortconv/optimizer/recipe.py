@@ -97,29 +97,20 @@ def make(
         raise UsageError(f"optimization level '{level}' is not one of {', '.join(LEVELS)}")
     stages = stages_of(level)
     repairs: tuple[str, ...] = NNAPI_REPAIRS if nnapi and level != "disable" else ()
-    opt_in = _needed_by_nnapi() if repairs else set()
+    opt_in = {p.name for p in opt_in_passes("basic") if p.for_nnapi} if repairs else set()
     if enable or disable or only or offload:
         from ortconv.optimizer import catalog
 
         selected = _Selection(catalog.checked(disable), catalog.checked(only))
         opt_in |= _enabled(level, enable) | {name for name in only if catalog.find(name).opt_in}
-        opt_in |= _exact_offload() if offload else set()
+        if offload:
+            opt_in |= set().union(*map(names_of, opt_in_passes("offload"))) - inexact(["offload"])
         stages = {stage: selected.passes(_with_opt_in(stage, passes, opt_in)) for stage, passes in stages.items()}
         repairs = tuple(filter(selected.runs, repairs))
     elif opt_in:
         stages["basic"] = _with_opt_in("basic", stages["basic"], opt_in)
     running = {stage: passes for stage, passes in stages.items() if passes or stage != "offload"}
     return Recipe(level, running, fold_limit, stop_after, repairs)
-
-
-def _needed_by_nnapi() -> set[str]:
-    """The opt-in passes that NNAPI's provider needs."""
-    return {p.name for p in opt_in_passes("basic") if p.for_nnapi}
-
-
-def _exact_offload() -> set[str]:
-    """The rewrites of the offload stage that preserve the numbers."""
-    return set().union(*map(names_of, opt_in_passes("offload"))) - inexact(["offload"])
 
 
 def _with_opt_in(stage: str, passes: tuple[Pass, ...], names: Collection[str]) -> tuple[Pass, ...]:

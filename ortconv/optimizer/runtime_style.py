@@ -112,11 +112,6 @@ def passes(recipe: Recipe) -> tuple[Pass, ...]:
     return (_PACKED,) if QDQ in _saved_by(recipe) else ()
 
 
-def _passes_behind(recipe: Recipe) -> tuple[Pass, ...]:
-    """Passes that onnxruntime runs after it has applied saved fusions, for the level of the recipe."""
-    return (_CLEANUP, _CHANNELS_LAST) if "layout" in recipe.stages else (_CLEANUP,)
-
-
 def _saved_by(recipe: Recipe) -> set[str]:
     """Names of the recipe's rules at the extended level."""
     return {name for p in recipe.stages.get("extended", ()) for name in names_of(p)}
@@ -154,7 +149,8 @@ def replay(model: Model, recipe: Recipe, target_platform: str | None) -> int:
         for r, root, fusion in list(_fusions(graph, context, groups)):
             if root.graph is graph and (fusion.optimizer, fusion.target) in wanted:
                 made += apply(r, root, context) is not None
-    for _ in run_passes(model.graph, _passes_behind(recipe), context):
+    behind = (_CLEANUP, _CHANNELS_LAST) if "layout" in recipe.stages else (_CLEANUP,)
+    for _ in run_passes(model.graph, behind, context):
         pass
     model.graph.prune()
     return made
@@ -183,8 +179,10 @@ def _saved(r: Rule, m: Match, replacement: Replacement, context: Context) -> Sav
     new = _made(replacement)
     before, behind = _dequantizers(target, action, new), _behind(target, m.root)
     name = _known_name(action.name, context)
-    if before is None or name is None or not _drops_clamp(m, context):
+    if before is None or name is None:
         return None
+    if "clamp" in m.bound and not any(find(r, m.root, context) for r in drop.CLAMP_RULES):
+        return None  # onnxruntime would keep the clamp
     if not _is_made_of(new, [target, *behind, *before]):
         return None
     made = NODES_MADE[r.name, name]
@@ -198,11 +196,6 @@ def _saved(r: Rule, m: Match, replacement: Replacement, context: Context) -> Sav
         Arity(len(behind)) if target.op != "Split" else Arity(1, len(behind)),
         (_operator_id(new, m.graph),) * made,
     )
-
-
-def _drops_clamp(m: Match, context: Context) -> bool:
-    """False if a match includes a clamp that onnxruntime would keep."""
-    return "clamp" not in m.bound or any(find(r, m.root, context) for r in drop.CLAMP_RULES)
 
 
 def _known_name(action: str, context: Context) -> str | None:

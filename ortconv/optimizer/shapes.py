@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import axes_of, ints, producer_of
+from ortconv.ir.shape_rules import squeezed, unsqueezed
 from ortconv.ir.slices import axis_slices
 from ortconv.ir.symbols import is_anonymous, is_vague, minus, plus, quotient, times
 from ortconv.ir.types import Dim, DType
@@ -37,6 +38,10 @@ def dim_of(value: Value, axis: int) -> Element:
     """One dimension, with axes counted from the front, in the most exact known form."""
     dim = value.dim(axis)
     return DimOf(value, axis) if dim is None else dim
+
+
+def _dims(value: Value, rank: int) -> tuple[Element, ...]:
+    return tuple(dim_of(value, i) for i in range(rank))
 
 
 def elements(value: Value | None) -> tuple[Element, ...] | None:
@@ -89,7 +94,7 @@ def _shape(node: Node, look: Look) -> Elements:
     x = node.inputs[0]
     if x is None or x.rank is None:
         return None
-    return tuple(dim_of(x, i) for i in range(x.rank))[slice(node.attr("start", 0), node.attr("end", x.rank))]
+    return _dims(x, x.rank)[slice(node.attr("start", 0), node.attr("end", x.rank))]
 
 
 def _size(node: Node, look: Look) -> Elements:
@@ -264,44 +269,18 @@ def target(node: Node) -> tuple[Element, ...] | None:
     x = node.inputs[0]
     assert x is not None
     if node.op == "Reshape":
-        return _reshaped(node, x)
+        wanted, copies = elements(node.input(1)), not node.attr("allowzero", 0)
+        return wanted and tuple(dim_of(x, i) if e == 0 and copies else e for i, e in enumerate(wanted))
     if node.op == "Flatten":
         axis = node.attr("axis", 1)
-        return (1, -1) if axis == 0 else (dim_of(x, 0), -1) if axis == 1 else _flattened(x, axis)
+        if axis in (0, 1):
+            return (dim_of(x, 0) if axis else 1), -1
+        return None if x.shape is None else (times(*x.shape[:axis]), times(*x.shape[axis:]))
     axes = axes_of(node)
     if axes is None or x.rank is None:
         return None
-    return _unsqueezed(x, axes, x.rank) if node.op == "Unsqueeze" else _squeezed(x, axes, x.rank)
-
-
-def _reshaped(node: Node, x: Value) -> tuple[Element, ...] | None:
-    wanted = elements(node.input(1))
-    if wanted is None:
-        return None
-    copies = not node.attr("allowzero", 0)
-    return tuple(dim_of(x, i) if e == 0 and copies else e for i, e in enumerate(wanted))
-
-
-def _unsqueezed(x: Value, axes: Sequence[int], rank: int) -> tuple[Element, ...] | None:
-    inserted = {a % (rank + len(axes)) for a in axes}
-    if len(inserted) < len(axes):
-        return None
-    rest = iter(range(rank))
-    return tuple(1 if i in inserted else dim_of(x, next(rest)) for i in range(rank + len(axes)))
-
-
-def _squeezed(x: Value, axes: Sequence[int], rank: int) -> tuple[Element, ...] | None:
-    if not axes and x.static_shape is None:
-        return None
-    dropped = {a % rank for a in axes} or {i for i, d in enumerate(x.static_shape or ()) if d == 1}
-    return tuple(dim_of(x, i) for i in range(rank) if i not in dropped)
-
-
-def _flattened(x: Value, axis: int) -> tuple[Element, ...] | None:
-    shape = x.shape
-    if shape is None:
-        return None
-    return times(*shape[:axis]), times(*shape[axis:])
+    dims = _dims(x, x.rank)
+    return unsqueezed(dims, axes) if node.op == "Unsqueeze" else squeezed(dims, axes)
 
 
 def refined(wanted: Sequence[Element], out: Value) -> tuple[Element, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -104,13 +104,9 @@ def advise(graph: Graph, target: Target | None = None) -> list[Merge]:
     found = [m for m in map(search.merge, dict.fromkeys(sets)) if m.gained > 0]
     if search.present[0] == 0:
         return sorted(found, key=lambda m: -m.gained)[:1]
-    return _best(found)[:SHOWN]
-
-
-def _best(merges: Sequence[Merge]) -> list[Merge]:
-    """The merges that leave fewer partitions; without any, those that leave as many."""
-    merging = _undominated([m for m in merges if m.saved > 0])
-    return sorted(merging or [m for m in merges if m.saved == 0], key=_worth)
+    best = _undominated([m for m in found if m.saved > 0]) or [m for m in found if m.saved == 0]
+    # first the partitions saved per changed node, then the nodes gained
+    return sorted(best, key=lambda m: (-m.saved / len(m.nodes), -m.gained, len(m.nodes)))[:SHOWN]
 
 
 def _undominated(merges: list[Merge]) -> list[Merge]:
@@ -122,11 +118,6 @@ def _undominated(merges: list[Merge]) -> list[Merge]:
         if not front or merge.partitions_after < front[-1].partitions_after:
             front.append(merge)
     return front
-
-
-def _worth(merge: Merge) -> tuple[float, int, int]:
-    """Sort key: first the partitions saved per changed node, then the nodes gained."""
-    return (-merge.saved / len(merge.nodes), -merge.gained, len(merge.nodes))
 
 
 Effect = tuple[int, int]

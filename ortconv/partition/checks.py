@@ -247,11 +247,8 @@ def sampling_mode(unit: NodeUnit, target: Target, advice: str) -> Objections:
 def single_output(unit: NodeUnit, target: Target) -> Objections:
     count = sum(v is not None for v in unit.target.outputs)
     if count > 1:
-        yield Objection(
-            "outputs",
-            f"the node has {count} outputs: {target.name} makes 1",
-            "drop the outputs that the model can do without",
-        )
+        message = f"the node has {count} outputs: {target.name} makes 1"
+        yield Objection("outputs", message, "drop the outputs that the model can do without")
 
 
 def kernel_rank(unit: NodeUnit, target: Target) -> Objections:
@@ -263,11 +260,9 @@ def kernel_rank(unit: NodeUnit, target: Target) -> Objections:
 def version(unit: NodeUnit, since: int, target: Target) -> Objections:
     """Require a version of the operator's schema from `since` to the newest supported one."""
     if not since <= unit.since <= MAX_SINCE_VERSION:
-        yield Objection(
-            "since-version",
-            f"{unit.op} has version {unit.since}: {target.provider.name} accepts {since} to {MAX_SINCE_VERSION}",
-            f"convert the model to opset {since} or newer" if unit.since < since else "use an older opset",
-        )
+        message = f"{unit.op} has version {unit.since}: {target.provider.name} accepts {since} to {MAX_SINCE_VERSION}"
+        advice = f"convert the model to opset {since} or newer" if unit.since < since else "use an older opset"
+        yield Objection("since-version", message, advice)
 
 
 def not_of_domains(unit: NodeUnit, domains: Sequence[str]) -> Objection:
@@ -280,13 +275,11 @@ def no_operation(node: Node, target: Target, instead: Mapping[str, str], unnest:
     if node.subgraphs:
         inside = sum(1 for sub in node.subgraphs for _ in sub.walk())
         if target.takes_subgraphs:
-            text = (
-                f"{node.op} runs on the CPU; {target.provider.name} runs those of its {inside} nodes that it supports"
-            )
-            return Objection("control-flow", text)
+            those = f"{target.provider.name} runs those of its {inside} nodes that it supports"
+            return Objection("control-flow", f"{node.op} runs on the CPU; {those}")
         return Objection("control-flow", f"{node.op} and the {inside} nodes in its subgraphs run on the CPU", unnest)
-    text = f"{target.provider.name} has no operation for {node.operator}"
-    return Objection("operator", text, instead.get(node.operator, ""))
+    message = f"{target.provider.name} has no operation for {node.operator}"
+    return Objection("operator", message, instead.get(node.operator, ""))
 
 
 PLAIN_RESIZE = all_of(

@@ -44,7 +44,8 @@ def limit(partitioning: Partitioning, limits: Limits) -> Partitioning:
     if limits.max_partitions is not None:
         ranked = sorted(kept, key=lambda p: (-costs[p.name].gain, -len(p.nodes)))
         for place, p in enumerate(ranked[limits.max_partitions :], limits.max_partitions + 1):
-            against[p.name] = _beyond(place, costs[p.name], limits.max_partitions)
+            message = f"the partition saves {milliseconds(costs[p.name].gain)}, which puts it at place {place}"
+            against[p.name] = Objection("max-partitions", f"{message}: the most is {limits.max_partitions}")
         kept = [p for p in kept if p.name not in against]
     return _with_only(partitioning, kept, against)
 
@@ -65,20 +66,12 @@ def below_limits(p: Partition, estimated: Cost, limits: Limits) -> Objection | N
         nodes = counted(len(p.nodes), "node")
         return Objection("min-nodes", f"the partition would have {nodes}: the least is {limits.min_nodes}")
     if limits.only_worthwhile and not estimated.is_worthwhile:
-        there = estimated.accelerator_seconds + estimated.copy_seconds
-        return Objection(
-            "not-worthwhile",
-            f"the partition would take {milliseconds(there)} on {limits.device.name}, {milliseconds(estimated.copy_seconds)} "
-            f"of it for copies: the CPU takes {milliseconds(estimated.cpu_seconds)}",
-        )
+        there = milliseconds(estimated.accelerator_seconds + estimated.copy_seconds)
+        message = f"the partition would take {there} on {limits.device.name}"
+        copies = f"{milliseconds(estimated.copy_seconds)} of it for copies"
+        cpu = f"the CPU takes {milliseconds(estimated.cpu_seconds)}"
+        return Objection("not-worthwhile", f"{message}, {copies}: {cpu}")
     return None
-
-
-def _beyond(place: int, estimated: Cost, most: int) -> Objection:
-    return Objection(
-        "max-partitions",
-        f"the partition saves {milliseconds(estimated.gain)}, which puts it at place {place}: the most is {most}",
-    )
 
 
 def _with_only(partitioning: Partitioning, kept: list[Partition], against: Mapping[str, Objection]) -> Partitioning:

@@ -18,7 +18,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.nnapi.rules import ROWS
 from ortconv.partition.policy import MIN_OPSET, RUNTIME, Objection, Provider, Target, gate
 from ortconv.partition.regions import group_by_wave, region_inputs, region_outputs
-from ortconv.partition.units import single_units, units
+from ortconv.partition.units import plain_unit, units
 from ortconv.public import public
 
 NEWEST = 1 << 16
@@ -189,7 +189,7 @@ class Grouping:
     def __init__(self, graph: Graph, target: Target, *, anew: bool = False) -> None:
         provider = target.provider
         self.anew = anew
-        self.units = units(graph) if provider.qdq_units else single_units(graph)
+        self.units = units(graph) if provider.qdq_units else list(map(plain_unit, graph))
         self._number()
         if any(p > u for u, before in enumerate(self.producers) for p in before):
             # The order of the targets is no topological one if the scale of a Q node is computed after its target.
@@ -227,14 +227,17 @@ class Grouping:
         provider = self.target.provider
         nodes = self.nodes(group)
         if is_trivial(nodes, provider):
-            return _trivial(nodes)
+            ops = ", ".join(dict.fromkeys(n.op for n in nodes))
+            why = "which computes nothing" if len(nodes) == 1 else "which compute next to nothing"
+            return Objection("trivial", f"the partition would be {len(nodes)} {ops}, {why}")
         if not provider.reads_constants:
             return None
         inside = set(group)
         read = (v for node in nodes for v in node.present_reads if not v.is_constant)
         if any(v.producer is None or self.number.get(v.producer) not in inside for v in read):
             return None
-        return _only_constants(len(region_inputs(nodes)))
+        message = f"all {len(region_inputs(nodes))} inputs of the partition are constants"
+        return Objection(ONLY_CONSTANTS, f"{message}: NNAPI needs 1 input that is not", "fold the constants")
 
     def members(self, group: Iterable[int]) -> tuple[NodeUnit, ...]:
         return tuple(self.units[u] for u in group)
@@ -321,20 +324,6 @@ def _stopped(node: Node, origin: Node) -> Objection:
 def is_trivial(nodes: Sequence[Node], provider: Provider) -> bool:
     """True for nodes that are too trivial for a partition."""
     return (len(nodes) == 1 and nodes[0].op in provider.alone) or all(n.op in provider.trivial for n in nodes)
-
-
-def _trivial(nodes: Sequence[Node]) -> Objection:
-    ops = ", ".join(dict.fromkeys(n.op for n in nodes))
-    why = "which computes nothing" if len(nodes) == 1 else "which compute next to nothing"
-    return Objection("trivial", f"the partition would be {len(nodes)} {ops}, {why}")
-
-
-def _only_constants(count: int) -> Objection:
-    return Objection(
-        ONLY_CONSTANTS,
-        f"all {count} inputs of the partition are constants: NNAPI needs 1 input that is not",
-        "fold the constants",
-    )
 
 
 def _fingerprint(graph: Graph) -> int:

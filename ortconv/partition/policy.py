@@ -169,8 +169,5 @@ def gate(graph: Graph, target: Target) -> Objections:
         return
     opset = graph.opset()
     if not target.use_nchw and not MIN_OPSET <= opset <= MAX_OPSET:
-        yield Objection(
-            "opset",
-            f"the model has opset {opset}: the change to NHWC layout supports {MIN_OPSET} to {MAX_OPSET}",
-            f"convert the model to an opset from {MIN_OPSET} to {MAX_OPSET}",
-        )
+        message = f"the model has opset {opset}: the change to NHWC layout supports {MIN_OPSET} to {MAX_OPSET}"
+        yield Objection("opset", message, f"convert the model to an opset from {MIN_OPSET} to {MAX_OPSET}")

@@ -10,13 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ortconv.ir.graph import Node, Value
 
-Edges = Sequence[Sequence[int]]
-
 Eligible = Callable[[int, Callable[[int], bool]], bool]
 """eligible(u, in_group) is true if the target supports u. `in_group(p)` is true if producer p is in the growing group."""
 
 
-def group_by_wave(producers: Edges, eligible: Eligible) -> list[list[int]]:
+def group_by_wave(producers: Sequence[Sequence[int]], eligible: Eligible) -> list[list[int]]:
     """The groups: the eligible units of each wave. They are the groups that ONNX Runtime's partitioner forms.
 
     The wave of a unit is the largest number of edges from an eligible to an ineligible unit on any path to it.

@@ -156,11 +156,6 @@ def groupable(node: Node) -> bool:
     return node.op in _SELECTOR_OF and node.domain in DOMAINS
 
 
-def single_units(graph: Graph) -> list[NodeUnit]:
-    """Every node of a graph as a unit of its own, without QDQ groups."""
-    return [plain_unit(node) for node in graph]
-
-
 def plain_unit(node: Node) -> NodeUnit:
     """A node as a unit, with its inputs and outputs unchanged."""
     return NodeUnit(node, (node,), tuple(map(_plain, node.inputs)), tuple(map(_plain, node.outputs)))

@@ -15,7 +15,7 @@ from ortconv.backends.nnapi.backend import NnapiOptions
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.files import created, renamed, replacing
 from ortconv.gates import check_gates, parse_gates
-from ortconv.ir.graph import Graph, Node
+from ortconv.ir.graph import Graph
 from ortconv.models import ModelSource, as_file, load
 from ortconv.partition import Target
 from ortconv.partition.policy import DEFAULT_STOP_OPS
@@ -170,7 +170,9 @@ def _cannot_load(backend: LiteRt, allow_unchecked: bool) -> bool:
 def _result(label: str, graph: Graph, claim: Claim, whole: bool, fail_on: str | Sequence[str]) -> ExportResult:
     """The result before the files exist. Raises UnsupportedError if there is nothing to export."""
     total, refused = sum(1 for _ in graph), dict(claim.refused)
-    result = ExportResult(label, nodes=total, refusals=_refusals(refused))
+    found = grouped((reason, node) for node, reason in refused.items())
+    rows = [Reason(reason, len(nodes), nodes[0].label) for reason, nodes in found.items()]
+    result = ExportResult(label, nodes=total, refusals=sorted(rows, key=lambda row: -row.nodes))
     metrics = {
         "partitions": len(claim.groups),
         "coverage": 100.0 * (total - len(refused)) / total if total else 0.0,
@@ -187,12 +189,6 @@ def _result(label: str, graph: Graph, claim: Claim, whole: bool, fail_on: str | 
         hint = f"without --whole, {parts} written; ortconv partition says what helps"
         raise UnsupportedError(f"{len(refused)} of {total} nodes cannot go to LiteRT: {reason}", hint=hint)
     return result
-
-
-def _refusals(refused: Mapping[Node, str]) -> list[Reason]:
-    found = grouped((reason, node) for node, reason in refused.items())
-    rows = [Reason(reason, len(nodes), nodes[0].label) for reason, nodes in found.items()]
-    return sorted(rows, key=lambda row: -row.nodes)
 
 
 def _first(result: ExportResult) -> str:

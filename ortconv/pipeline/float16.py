@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -208,15 +209,6 @@ def _simulation(model: Model, expected: Reference, watch: Callable[[Node, Kernel
     return run
 
 
-def _least_size(most: int, fits: Callable[[int], bool]) -> int:
-    """The least size that fits, by bisection. The greatest fits."""
-    least = 0
-    while most - least > 1:
-        middle = (least + most) // 2
-        least, most = (least, middle) if fits(middle) else (middle, most)
-    return most
-
-
 def _search(
     rounding: _SimulatedRounding, alone: Mapping[Node, float], reasons: dict[Node, str], run: Run, expected: Reference
 ) -> float:
@@ -244,7 +236,8 @@ def _search(
     of_class = {key: tried(set(everything).difference(nodes), 1, both=False) for key, nodes in classes.items()}
     ranked = sorted(classes, key=lambda key: (of_class[key][0], -of_class[key][1]))
     order = [n for key in ranked for n in sorted(classes[key], key=lambda n: -alone.get(n, 0.0))]
-    kept = order[: _least_size(len(order), lambda size: tried(order[:size], count)[0])]
+    sizes = range(1, len(order))  # none does not fit, and all fit
+    kept = order[: 1 + bisect_left(sizes, True, key=lambda size: tried(order[:size], count)[0])]
     reasons.update((node, BUDGET) for node in kept)
     return tried(kept, count)[1]
 

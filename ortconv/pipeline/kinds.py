@@ -18,10 +18,6 @@ from ortconv.errors import UsageError
 from ortconv.files import byte_count, digest, read_text
 
 
-def _text(value: Any) -> Iterable[str]:
-    return (str(value),)
-
-
 def _from_digest(texts: Sequence[str]) -> Any:
     raise ValueError("the content of a file is not known from its digest")
 
@@ -34,7 +30,7 @@ class Kind(NamedTuple):
     """The value from one that a caller gave, such as a tuple from a list. TypeError or ValueError for another type."""
     open: Callable[[Any, Path], Any] = lambda value, folder: value
     """The value from its form in a project file or on the command line. Paths are relative to a folder."""
-    write: Callable[[Any], Iterable[str]] = _text
+    write: Callable[[Any], Iterable[str]] = lambda value: (str(value),)
     """The texts of its arguments. The contents of files become digests."""
     read: Callable[[Sequence[str]], Any] = _from_digest
     """The value from these texts. ValueError if they are digests of what a conversion needs."""
@@ -68,7 +64,7 @@ class Option(NamedTuple):
             made = self.kind.check(value)
         except (TypeError, ValueError):
             raise UsageError(f"{self.name} is {reprlib.repr(value)}: it must be {self.kind.wanted}") from None
-        if self.kind.least is not None and made < self.kind.least:
+        if self.kind.least is not None and not made >= self.kind.least:  # NaN is not, either
             raise UsageError(f"{self.name} is {value}: it must be at least {self.kind.least}")
         return made
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -135,7 +136,7 @@ def make_manifest(
         required=[line for line in result.required.splitlines() if not line.startswith("#")],
         operators=result.operators,
         rewrites=result.rewrites,
-        partitions=_partitions(result),
+        partitions=dict(Counter(p.provider for p in result.partitions or () for _ in p.nodes)),
         values=result.values,
         validation=_validation(result),
         stamped=options.stamp,
@@ -159,13 +160,6 @@ def _digest_of(content: Path | bytes) -> FileDigest:
     if isinstance(content, bytes):
         return FileDigest(len(content), hashlib.sha256(content).hexdigest())
     return FileDigest(content.stat().st_size, digest(content))
-
-
-def _partitions(result: Result) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for one in result.partitions or ():
-        found[one.provider] = found.get(one.provider, 0) + len(one.nodes)
-    return found
 
 
 def _validation(result: Result) -> ManifestValidation | None:

@@ -7,17 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ortconv.choices import (
-    COREML_FORMATS,
-    COREML_VERSION,
-    ENGINES,
-    ERROR_BUDGET,
-    FEATURE_LEVEL,
-    LEVELS,
-    PLATFORMS,
-    STYLES,
-    feature_level,
-)
+from ortconv import choices
 from ortconv.errors import UsageError, nearest
 from ortconv.gates import parse_gates
 from ortconv.optimizer import recipe as recipes
@@ -45,11 +35,11 @@ class Options:
     optimization_style: str = "Fixed"
     target_platform: str | None = option(None, kinds.TEXT)
     use_nnapi: bool = False
-    nnapi_feature_level: int = FEATURE_LEVEL
+    nnapi_feature_level: int = choices.FEATURE_LEVEL
     nnapi_partitioning_stop_ops: tuple[str, ...] | None = option(None, kinds.NAMES_IN_TEXT)
     use_coreml: bool = False
-    coreml_format: str = COREML_FORMATS[0]
-    coreml_version: int = option(COREML_VERSION, kinds.POSITIVE)
+    coreml_format: str = choices.COREML_FORMATS[0]
+    coreml_version: int = option(choices.COREML_VERSION, kinds.POSITIVE)
     coreml_static_inputs: bool = option(False, flag="coreml-only-static-input-shapes")
     coreml_on_subgraphs: bool = option(False, flag="coreml-enable-on-subgraph")
     device: DeviceProfile | None = option(None, kinds.DEVICE)
@@ -71,7 +61,7 @@ class Options:
     """The passes as text (see `ortconv.optimizer.recipe`). It replaces the level, the fold limit and all selections of passes."""
     float16: bool = False
     """Convert float32 constants and values to float16, inputs and outputs excepted; see docs/float16.md."""
-    error_budget: float = ERROR_BUDGET
+    error_budget: float = choices.ERROR_BUDGET
     """With float16: the largest error of an output, relative to its largest element."""
     keep_float32: tuple[str, ...] = ()
     """With float16: names of nodes, of their outputs, or of operators that stay float32."""
@@ -130,17 +120,17 @@ class Options:
     def _check_choices(self) -> None:
         """Check each option on its own."""
         for what, value, known in (
-            ("optimization level", self.optimization_level, LEVELS),
-            ("optimization style", self.optimization_style, STYLES),
-            ("CoreML format", self.coreml_format, COREML_FORMATS),
-            ("target platform", self.target_platform, PLATFORMS),
-            ("validation on", self.validate_on, ENGINES),
+            ("optimization level", self.optimization_level, choices.LEVELS),
+            ("optimization style", self.optimization_style, choices.STYLES),
+            ("CoreML format", self.coreml_format, choices.COREML_FORMATS),
+            ("target platform", self.target_platform, choices.PLATFORMS),
+            ("validation on", self.validate_on, choices.ENGINES),
         ):
             if value is not None and value not in known:
                 raise UsageError(f"{what} '{value}' is not one of {', '.join(known)}")
         if self.target_ort is not None:
             check_target(self.target_ort)
-        feature_level(self.nnapi_feature_level)
+        choices.feature_level(self.nnapi_feature_level)
 
     def _check_together(self) -> None:
         """Check options that require or exclude each other."""
@@ -151,7 +141,7 @@ class Options:
             raise UsageError(
                 "level disable rewrites nothing", hint="choose level basic to rewrite for the accelerator only"
             )
-        if not self.float16 and (self.keep_float32 or self.error_budget != ERROR_BUDGET):
+        if not self.float16 and (self.keep_float32 or self.error_budget != choices.ERROR_BUDGET):
             raise UsageError("an error budget and nodes to keep in float32 are for float16", hint="add --float16")
         if self.float16 and self.verify_each:
             raise UsageError(

@@ -60,11 +60,6 @@ class Optimized(NamedTuple):
         return rule_counts(self.trace)
 
 
-def _recipe(level: str, targets: Sequence[Target], offload: Offload) -> recipes.Recipe:
-    nnapi = any(one.ep == "nnapi" for one in targets)
-    return recipes.make(level, offload=offload is not Offload.NONE, nnapi=nnapi)
-
-
 def _targets(target: Target | Sequence[Target] | None) -> Sequence[Target]:
     """The targets of `optimize` as a sequence. UsageError for an object that is no target."""
     found = target if isinstance(target, Sequence) else () if target is None else (target,)
@@ -100,7 +95,8 @@ def optimize(
     if not isinstance(model, Model):
         raise UsageError(f"not a Model, but of type {type(model).__name__}", hint="load it: ortconv.load(path)")
     targets = _targets(target)
-    recipe = _recipe(level, targets, offload) if isinstance(level, str) else level
+    nnapi = any(one.ep == "nnapi" for one in targets)
+    recipe = recipes.make(level, offload=offload is not Offload.NONE, nnapi=nnapi) if isinstance(level, str) else level
     context = context or Context(PassSettings(recipe.fold_limit, recipe.stop_after))
     if narrow is not None or any(recipe.stages.values()):
         _import_onnx(model.graph, context.settings.release)

@@ -16,7 +16,8 @@ CONSTANTS = """int64[1] a0 = {0}, int64[1] a1 = {1}, int64[1] a2 = {2}, int64[1]
     int64[3] twice = {1, 2, 1}, int64[4,2] picked = {0, 0, 1, 0, 0, 1, 1, 1}, int64[4,2] turned = {0, 0, 1, 0, 1, 1, 0, 1},
     int64[4,3] points = {0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 1, 0}, int64[4] heads = {2, 1, 3, 4},
     float[4,2] table = {1, 2, 3, 4, 5, 6, 7, 8},
-    int64[2,3] places = {0, 2, 1, 3, 0, 2}, int64[1,3] shared = {3, 0, 1}, int32[2,3] short = {0, 2, 1, 3, 0, 2}"""
+    int64[2,3] places = {0, 2, 1, 3, 0, 2}, int64[1,3] shared = {3, 0, 1}, int64[2,3] back = {0, -2, 1, -1, -4, 2},
+    int32[2,3] short = {0, 2, 1, 3, 0, 2}"""
 
 PLAIN = "f = Concat<axis = -1>(a, a)"
 HEADS = "$0 = FN(f) $ = Unsqueeze($0, a1)"
@@ -56,6 +57,7 @@ CASES: dict[str, tuple[str, str, str, str, bool]] = {
     "as many heads as rows": ("2,3,3,4", "2,3,2", PLAIN, "$0 = FN(f) $ = Unsqueeze($0, a2)", True),
     "looked up": ("2,2,3,4", "1", "b = Gather(table, places) f = Concat<axis = -1>(b, b)", "$ = Unsqueeze(f, a1)", True),
     "looked up for all": ("2,2,3,4", "1", "b = Gather(table, shared) f = Concat<axis = -1>(b, b)", "$ = Unsqueeze(f, a1)", True),
+    "looked up from the end": ("2,2,3,4", "1", "b = Gather(table, back) f = Concat<axis = -1>(b, b)", "$ = Unsqueeze(f, a1)", True),
     "looked up by int32": ("2,2,3,4", "1", "b = Gather(table, short) f = Concat<axis = -1>(b, b)", "$ = Unsqueeze(f, a1)", True),
 }  # fmt: skip
 

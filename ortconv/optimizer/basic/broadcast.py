@@ -47,10 +47,7 @@ def eliminate_expanded_operand(m: Match) -> Replacement:
 
 @rule("UniformGatherElimination", *from_operand(P("Gather", C("table"), "index", name="gather", shared=True)))
 def eliminate_gathered_operand(m: Match) -> Replacement:
-    """op(x, Gather(table, index))  ->  op(x, row of the table), if all elements of the index are equal, and that has the same shape
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """op(x, Gather(table, index))  ->  op(x, row of the table), if the index has equal elements, and that has the same shape"""
     table, gather = m.tensor("table"), m.node("gather")
     place = None if m.index.is_constant else _only_element(m.index)  # constant rows may be added to other constants
     if not table.rank or place is None or gather.attr("axis", 0) != 0 or not -table.shape[0] <= place < table.shape[0]:

@@ -22,8 +22,6 @@ def merge_convolutions(m: Match) -> Replacement:
     """Conv(x, w, b) + Conv(x, v, c)  ->  Conv(x, w + v, b + c), if the window of one lies within that of the other
 
     An infinite x may return infinity where the sum returns NaN, as infinity - infinity or 0 * infinity.
-
-    Counterpart: none: beyond ONNX Runtime
     """
     other = m.node("other")
     w, v = m.tensor("w"), m.tensor("v")

@@ -231,10 +231,7 @@ def drop_empty_operands(m: Match) -> Replacement:
 
 @rule("SumOfTwo", P("Sum", "a", "b"))
 def replace_sum(m: Match) -> Replacement:
-    """Sum(a, b)  ->  a + b, which more rules and execution providers support
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Sum(a, b)  ->  a + b, which more rules and execution providers support"""
     return New("Add", [m.a, m.b], {}, like=m.root) if m.graph.opset() >= 8 else None
 
 
@@ -314,8 +311,6 @@ def fuse_product_select(m: Match) -> Replacement:
     """Cast(c) * a + Cast(Not(c)) * b  ->  Where(c, a, b), for integers
 
     tf2onnx writes indices so that count from the end if they are negative.
-
-    Counterpart: none: beyond ONNX Runtime
     """
     if m.root.out.dtype not in (DType.INT32, DType.INT64) or m.c.dtype is not DType.BOOL or m.root.opset < 9:
         return None
@@ -327,10 +322,7 @@ def fuse_product_select(m: Match) -> Replacement:
     P(("Greater", "Less"), P("Cast", "x", name="cast"), C("zero", one=True, where=exactly(0))),
 )
 def eliminate_cast_before_comparison(m: Match) -> Replacement:
-    """Cast(x) < 0  ->  x < 0, for an integer x that is cast to a float; also Greater
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Cast(x) < 0  ->  x < 0, for an integer x that is cast to a float; also Greater"""
     if m.x.dtype not in (DType.INT32, DType.INT64) or m.root.opset < 9 or m.node("cast").out.dtype not in FLOATS:
         return None
     return New(m.root.op, [m.x, m.tensor("zero").numpy().astype(m.x.dtype.numpy)])

@@ -13,11 +13,11 @@ import numpy as np
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.kernels import has_kernel
-from ortconv.ir.operands import scalar
+from ortconv.ir.operands import only_reader, scalar
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import is_deterministic
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import DType, TensorType
+from ortconv.ir.types import DType
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.quantizers import QUANTIZERS
 from ortconv.optimizer.shapes import static_elements
@@ -136,11 +136,9 @@ def _is_weight(node: Node) -> bool:
     """True for a DequantizeLinear, unless DQ -> X -> Q without other readers only stores a quantized weight indirectly."""
     if node.op != "DequantizeLinear":
         return False
-    users = node.out.consumers
-    if node.out.is_output or len(users) != 1 or len(users[0].inputs) != 1:
-        return True
-    after = users[0].out.consumers
-    return users[0].out.is_output or len(after) != 1 or after[0].op != "QuantizeLinear"
+    reader = only_reader(node.out)
+    after = None if reader is None or len(reader.inputs) != 1 else only_reader(reader.out)
+    return after is None or after.op != "QuantizeLinear"
 
 
 def _static_bytes(node: Node) -> int | None:
@@ -149,11 +147,11 @@ def _static_bytes(node: Node) -> int | None:
         return _range_bytes(node)
     total = 0
     for value in node.present_outputs:
-        if not value.is_used:
-            continue
-        if not isinstance(value.type, TensorType) or value.type.static_shape is None:
-            return None
-        total += math.prod(value.type.static_shape) * max(8, value.type.dtype.bits) // 8
+        if value.is_used:
+            shape, dtype = value.static_shape, value.dtype
+            if shape is None or dtype is None:
+                return None
+            total += math.prod(shape) * max(8, dtype.bits) // 8
     return total
 
 
@@ -216,7 +214,7 @@ def _constant_named(graph: Graph, old: Value, tensor: Tensor) -> Value:
 
 def _decided(node: Node) -> Graph | None:
     """The branch selected by an If with a constant condition; None for any other node."""
-    condition = node.inputs[0].constant if node.inputs and node.inputs[0] is not None else None
+    condition = node.constant(0)
     if condition is None or condition.size != 1 or condition.dtype is not DType.BOOL:
         return None
     branch = node.attrs["then_branch" if condition.item() else "else_branch"]

@@ -112,7 +112,11 @@ def fold_conv_add(m: Match) -> Replacement:
     Differs: ConvTranspose, subtraction, the constant on the left, and every shape that varies along the channels only;
         rounded once.
     """
-    return _fold_arithmetic(m)
+    affine = _affine(m)
+    with np.errstate(all="ignore"):
+        if affine is None or (m.b is not None and round_together(wide(m.b) * affine.scale, affine.shift)):
+            return None
+    return folded(m, affine)
 
 
 @rule("ConvMulFusion", *with_factor(_CONV, C("k")))
@@ -123,15 +127,8 @@ def fold_conv_mul(m: Match) -> Replacement:
     Differs: ConvTranspose, division, the constant on the left, and every shape that varies along the channels only;
         rounded once.
     """
-    return _fold_arithmetic(m)
-
-
-def _fold_arithmetic(m: Match) -> New | None:
     affine = _affine(m)
-    with np.errstate(all="ignore"):
-        if affine is None or (m.b is not None and round_together(wide(m.b) * affine.scale, affine.shift)):
-            return None
-    return folded(m, affine)
+    return None if affine is None else folded(m, affine)
 
 
 def _affine(m: Match) -> Affine | None:
@@ -144,10 +141,7 @@ _ACTIVATED = P(("Relu", "LeakyRelu"), _CONV, name="activation")
 
 @rule("ConvMulFusion", *with_factor(_ACTIVATED, C("k")))
 def fold_activated_mul(m: Match) -> Replacement:
-    """Relu(Conv(x, w, b)) * k  ->  Relu(Conv(x, w * k, b * k)), for positive constants; also / k
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Relu(Conv(x, w, b)) * k  ->  Relu(Conv(x, w * k, b * k)), for positive constants; also / k"""
     activation = m.node("activation")
     affine = _affine(m)
     conv = folded(m, affine) if affine is not None and np.all(affine.scale > 0) else None
@@ -169,10 +163,7 @@ def fold_conv_batch_norm(m: Match) -> Replacement:
 
 @rule("BNConvFusion", P("Conv", BATCH_NORM, C("w"), C("b", optional=True), name="conv"))
 def fold_batch_norm_conv(m: Match) -> Replacement:
-    """Conv(BatchNormalization(x), w, b)  ->  Conv(x, w', b'), if there is no padding or no shift
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Conv(BatchNormalization(x), w, b)  ->  Conv(x, w', b'), if there is no padding or no shift"""
     conv = m.node("conv")
     affine = batch_norm(m.node("bn"))
     if affine is None or not is_convolution(m):
@@ -218,10 +209,7 @@ _SCALED = with_factor("x", C("k"), name="scaling")
 
 @rule("MulConvFusion", *(P("Conv", x, C("w"), C("b", optional=True)) for x in _SCALED))
 def fold_mul_conv(m: Match) -> Replacement:
-    """Conv(x * k, w, b)  ->  Conv(x, w', b), unless k belongs to an activation; also x / k
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Conv(x * k, w, b)  ->  Conv(x, w', b), unless k belongs to an activation; also x / k"""
     if _is_gated(m.x):
         return None
     conv, dtype = m.root, m.tensor("w").dtype
@@ -247,8 +235,6 @@ def fold_batch_norm_arithmetic(m: Match) -> Replacement:
     """BatchNormalization(x) + k  ->  BatchNormalization(x) with another scale and bias; also -, *, /
 
     Not for a large k: the kernel adds the mean to it first, which would round the mean.
-
-    Counterpart: none: beyond ONNX Runtime
     """
     bn, gamma = m.node("bn"), m.tensor("gamma")
     if batch_norm(bn) is None or m.x.rank is None or m.x.rank < 2:

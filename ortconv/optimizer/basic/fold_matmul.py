@@ -123,8 +123,6 @@ _BEFORE = (BATCH_NORM, P(("Flatten", "Reshape"), BATCH_NORM, ..., name="flat"))
 def fold_batch_norm_product(m: Match) -> Replacement:
     """Gemm(Flatten(BatchNormalization(x)), w, c)  ->  Gemm(Flatten(x), w', c'); also with MatMul, and with Reshape or
     nothing instead of Flatten
-
-    Counterpart: none: beyond ONNX Runtime
     """
     affine, product, w = batch_norm(m.node("bn")), m.root, m.tensor("w")
     if affine is None or w.dtype not in FLOATS or product.attr("transA", 0) or {w.rank, product.out.rank} != {2}:
@@ -288,11 +286,9 @@ def _split_columns(op: str) -> P:
 
 @rule("ColumnBiasFusion", *(P("Add", _split_columns(op), C("k"), commutative=True) for op in ("MatMul", "Gemm")))
 def add_before_reshape(m: Match) -> Replacement:
-    """Reshape(MatMul(a, w)) + k  ->  Reshape(MatMul(a, w) + k), for a bias of the columns, which the Reshape may split into heads
+    """Reshape(MatMul(a, w)) + k  ->  Reshape(MatMul(a, w) + k), for a bias of columns, which the Reshape may split into heads
 
     Also for a Gemm without a bias.
-
-    Counterpart: none: beyond ONNX Runtime
     """
     product, k, w, out = m.node("product").out, m.tensor("k"), m.tensor("w"), m.node("reshape").out
     dims = tuple(dropwhile(lambda dim: dim == 1, k.shape))

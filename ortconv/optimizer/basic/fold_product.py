@@ -21,10 +21,7 @@ _SUM = P("Add", _PRODUCT, C("b"), commutative=True, name="sum")
     *(P("Div", product, C("k")) for product in (_PRODUCT, _SUM)),
 )
 def fold_product_mul(m: Match) -> Replacement:
-    """(MatMul(x, w) + b) * k  ->  MatMul(x, w * k) + b * k, for one k per column; also / k
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """(MatMul(x, w) + b) * k  ->  MatMul(x, w * k) + b * k, for one k per column; also / k"""
     scale = _per_column(m, m.k)
     if scale is None:
         return None
@@ -55,8 +52,6 @@ _FLAT = [P(("Flatten", "Reshape"), product, ..., name="flat") for product in (_P
 def fold_flattened_batch_norm(m: Match) -> Replacement:
     """BatchNormalization(Flatten(MatMul(x, w)))  ->  Flatten(MatMul(x, w') + b'), for a stack of matrices x whose rows
     are flattened
-
-    Counterpart: none: beyond ONNX Runtime
     """
     affine, flat = batch_norm(m.root), m.node("flat")
     if affine is None or m.tensor("w").rank != 2 or (m.x.rank or 0) < 3 or m.w.dtype not in FLOATS:
@@ -69,10 +64,7 @@ def fold_flattened_batch_norm(m: Match) -> Replacement:
 
 @rule("ConstantSumFusion", P("Add", P("Add", "x", C("b"), commutative=True), C("c"), commutative=True))
 def fold_constant_sum(m: Match) -> Replacement:
-    """(x + b) + c  ->  x + (b + c), for constants of one shape that do not round x
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """(x + b) + c  ->  x + (b + c), for constants of one shape that do not round x"""
     if m.b.dtype not in FLOATS or m.b.shape != m.c.shape:
         return None
     total = rounded_sum(wide(m.b), wide(m.c), m.b.dtype)

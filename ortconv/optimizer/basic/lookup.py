@@ -19,10 +19,7 @@ _COPIES = ("Tile", "Expand")
     ),
 )
 def look_up_rows(m: Match) -> Replacement:
-    """GatherElements<axis=1>(copies of a table, copies of a column of indices)  ->  Gather(table, indices)
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """GatherElements<axis=1>(copies of a table, copies of a column of indices)  ->  Gather(table, indices)"""
     table, tables, indices = m.tensor("table"), m.node("tables").out, m.node("indices").out
     if table.rank != 3 or m.rows.rank != 2 or m.root.attr("axis", 0) % 3 != 1:
         return None

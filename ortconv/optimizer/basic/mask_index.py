@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Ints, Node, Value
-from ortconv.ir.operands import producer_of, scalar
+from ortconv.ir.operands import constant_of, producer_of, scalar
 from ortconv.ir.operators import Trait, traits
-from ortconv.ir.symbols import times
+from ortconv.ir.symbols import as_dim, times
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import RESHAPES, equal_shapes
@@ -77,13 +77,9 @@ def _of_product(node: Node, depth: int) -> Strides | None:
         number = elements(factor)
         inner = _aligned(x, node.out, depth) if number is not None and len(number) == 1 else None
         if inner is not None and number is not None:
-            scaled = [0 if s == 0 else _multiplied(s, number[0]) for s in inner]
+            scaled = [0 if s == 0 else times(as_dim(s), as_dim(number[0])) for s in inner]
             return None if None in scaled else tuple(scaled)
     return None
-
-
-def _multiplied(a: Element, b: Element) -> Element:
-    return times(a, b) if isinstance(a, (int, str)) and isinstance(b, (int, str)) else None
 
 
 def _aligned(x: Value | None, out: Value, depth: int) -> Strides | None:
@@ -103,6 +99,14 @@ _STRIDES = {
 }
 
 
+def is_natural(value: Value | None) -> bool:
+    """True if no element of an integer tensor can be negative: all are linear in their position, or constant."""
+    const, steps = constant_of(value), strides(value)
+    if const is not None and const.size <= LARGEST:
+        return not (const.numpy() < 0).any()
+    return steps is not None and not any(s is None or (isinstance(s, int) and s < 0) for s in steps)
+
+
 def is_true(value: Value | None, depth: int = DEPTH) -> bool:
     """True if all elements of a boolean tensor are known to be true."""
     if value is None or not depth:
@@ -112,22 +116,15 @@ def is_true(value: Value | None, depth: int = DEPTH) -> bool:
         return value.constant is not None and value.dtype is DType.BOOL and bool(np.all(value.constant.numpy()))
     if node.is_op("GreaterOrEqual"):
         limit = scalar(node.inputs[1])
-        return limit is not None and limit <= 0 and _never_falls(strides(node.inputs[0]))
+        return limit is not None and limit <= 0 and is_natural(node.inputs[0])
     if node.is_op("And"):
         return all(is_true(v, depth - 1) for v in node.inputs)
     return traits(node).has(Trait.MOVES) and is_true(node.inputs[0], depth - 1)
 
 
-def _never_falls(found: Strides | None) -> bool:
-    return found is not None and not any(s is None or (isinstance(s, int) and s < 0) for s in found)
-
-
 @rule("IndexedMaskFusion", P("Gather", P(("Flatten", "Reshape"), "x", ..., name="flat", shared=True), "index"))
 def fuse_flat_lookup(m: Match) -> Replacement:
-    """Gather(Flatten(x), positions in x, row by row)  ->  Reshape(x)
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Gather(Flatten(x), positions in x, row by row)  ->  Reshape(x)"""
     x = m.x
     found, size = strides(m.index), None if x.shape is None else times(*x.shape)
     if found is None or size is None or m.root.attr("axis", 0) != 0:
@@ -179,15 +176,10 @@ def _components(index: Value) -> list[Strides] | None:
         columns = np.moveaxis(const.numpy(), -1, 0)
         found = [_of_constant(Tensor.of(np.ascontiguousarray(column))) for column in columns]
     elif node is not None and node.is_op("Concat") and rank and node.attr("axis", 0) in (-1, rank - 1):
-        found = list(map(_of_column, node.inputs))
+        parts = [strides(v) if v.dim(-1) == 1 else None for v in node.present_inputs]
+        found = [part and part[:-1] for part in parts]
     known = [s for s in found if s is not None]
     return known if known and len(known) == len(found) else None
-
-
-def _of_column(index: Value | None) -> Strides | None:
-    """The strides of an index that has one element along the last axis, without that axis."""
-    found = strides(index) if index is not None and index.dim(-1) == 1 else None
-    return None if found is None else found[:-1]
 
 
 def _reshaped(m: Match) -> Replacement:
@@ -216,7 +208,8 @@ _TRUTH = C("true", one=True, where=is_true)
 @rule("AndElimination", P("And", "x", P("Expand", _TRUTH, "shape", name="expand"), commutative=True))
 def expand_other_condition(m: Match) -> Replacement:
     """And(x, Expand(true, shape))  ->  Expand(x, shape), if that is the shape of the result"""
-    return New("Expand", [m.x, m.shape]) if equal_shapes(m.node("expand").out.shape, m.root.out.shape) else None
+    expanded, shape = m.node("expand").out.shape, m.root.out.shape or ()
+    return New("Expand", [m.x, m.shape]) if equal_shapes(expanded, shape) and m.shape.dim(0) == len(shape) else None
 
 
 RULES = fuse_flat_lookup + fuse_lookup + fuse_store + eliminate_and + expand_other_condition

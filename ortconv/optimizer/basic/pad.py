@@ -115,10 +115,7 @@ def _pools_average(node: Node, value: float | None, own: tuple[int, ...], total:
 
 @rule("CropFusion", P("Slice", P("ConvTranspose", "x", ..., name="conv"), ...))
 def fuse_crop(m: Match) -> Replacement:
-    """Slice(ConvTranspose(x))  ->  ConvTranspose(x) with more padding, which cuts the result, if the Slice cuts its borders
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Slice(ConvTranspose(x))  ->  ConvTranspose(x) with more padding, which cuts the result, if the Slice cuts its borders"""
     conv, rank = m.node("conv"), m.x.rank or 0
     pads, parts = spatial_pads(conv, rank - 2) if rank > 2 else None, axis_slices(m.root, ints)
     if pads is None or parts is None or "output_shape" in conv.attrs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
-from ortconv.ir.operands import constant_of
+from ortconv.ir.operands import constant_of, only_reader
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import INT32_MAX, DType
 from ortconv.optimizer.basic.qdq import PER_AXIS, reversible
@@ -51,12 +51,10 @@ def _scale(source: Node | None) -> Array | None:
 
 def _is_quantized(node: Node) -> bool:
     """True if a QuantizeLinear is the only reader of the node's output, possibly after a Relu."""
-    readers = node.out.consumers
-    if node.out.is_output or len(readers) != 1:
-        return False
-    if readers[0].is_op("Relu"):
-        return _is_quantized(readers[0])
-    return is_quantizer(readers[0], "QuantizeLinear") and readers[0].input(0) is node.out
+    reader = only_reader(node.out)
+    if reader is not None and reader.is_op("Relu"):
+        return _is_quantized(reader)
+    return reader is not None and is_quantizer(reader, "QuantizeLinear") and reader.input(0) is node.out
 
 
 def _existing(w: Value, node: Node) -> tuple[NewInput, Array] | None:

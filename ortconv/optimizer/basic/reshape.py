@@ -59,12 +59,6 @@ def _moves_the_rest(root: Node, spec: tuple[int, ...]) -> bool:
     return not isinstance(element, str) or copied is None or quotient([element], [copied]) is None
 
 
-def _may_copy_another(node: Node) -> bool:
-    """True for a Reshape with a -1 and a computed size: if this size is 0, the dimension at its position is copied."""
-    x, wanted = node.present_inputs[0], target(node) or ()
-    return -1 in wanted and any(not isinstance(e, int) and e != dim_of(x, i) for i, e in enumerate(wanted))
-
-
 @rule("ReshapeFusion", P(RESHAPES, "x", ...))
 def eliminate_reshape(m: Match) -> Replacement:
     """Reshape, Squeeze, Unsqueeze or Flatten of x to the shape that it has  ->  x
@@ -92,15 +86,10 @@ def fix_reshape(m: Match) -> Replacement:
 
 def _through(inner: Node, wanted: tuple[Element, ...]) -> tuple[Element, ...]:
     """The dimensions with references to the output of `inner` replaced by references to its input."""
-    before = target(inner) or ()
+    before = [None if e == -1 else e for e in target(inner) or ()]
     return tuple(
-        _known(before[e.axis]) if isinstance(e, DimOf) and e.value is inner.out and e.axis < len(before) else e
-        for e in wanted
+        before[e.axis] if isinstance(e, DimOf) and e.value is inner.out and e.axis < len(before) else e for e in wanted
     )
-
-
-def _known(element: Element) -> Element:
-    return None if element == -1 else element
 
 
 @rule("ReshapeFusion", P(RESHAPES, P(RESHAPES, "x", ..., name="inner", shared=True), ...))
@@ -275,9 +264,12 @@ def _permutation(node: Node) -> tuple[int, ...] | None:
     """The permutation of a Transpose, or of a Reshape that only moves axes of size 1; None for other Reshapes."""
     if node.op == "Transpose":
         return transpose_perm(node)
-    before, after = node.present_inputs[0].shape, node.out.shape
-    if before is None or after is None or len(before) != len(after) or _may_copy_another(node):
+    x, wanted = node.present_inputs[0], target(node) or ()
+    before, after = x.shape, node.out.shape
+    if before is None or after is None or len(before) != len(after):
         return None
+    if -1 in wanted and any(not isinstance(e, int) and e != dim_of(x, i) for i, e in enumerate(wanted)):
+        return None  # if such a computed size is 0, the dimension at its position is copied
     sources, places = (sorted(range(len(s)), key=[d == 1 for d in s].__getitem__) for s in (before, after))
     if not all(same_dim(before[source], after[place]) for source, place in zip(sources, places)):
         return None

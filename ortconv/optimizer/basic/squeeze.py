@@ -15,9 +15,9 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.operands import axes_of, only_reader
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import Shape, TensorType, ValueType
+from ortconv.ir.types import Shape
 from ortconv.optimizer.basic.transpose_handlers import axes_of_one, normal_axes, sliced_axes
-from ortconv.optimizer.conditions import RESHAPES, stated_pads
+from ortconv.optimizer.conditions import RESHAPES, stated_pads, with_shape
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.insertion import insert, with_list
 from ortconv.optimizer.quantizers import QUANTIZERS
@@ -130,17 +130,10 @@ class Region:
         for slot, tensor in changes.constants.items():
             inputs += [None] * (slot + 1 - len(inputs))
             inputs[slot] = constant(node, tensor)
-        names, types = [self.graph.fresh(node.out.name)], [self._type(node.out)]
+        names = [self.graph.fresh(node.out.name)]
+        types = [with_shape(node.out, self.axes.before(node.out.shape or ()))]
         made = insert_node(node.op, inputs, names, types, node, changes.attrs, domain=node.domain, name=node.name)
         return made.out
-
-    def _type(self, value: Value) -> ValueType | None:
-        type, shape = value.type, value.shape
-        return (
-            None
-            if not isinstance(type, TensorType) or shape is None
-            else TensorType(type.dtype, self.axes.before(shape))
-        )
 
     def _squeeze(self, value: Value, x: Value) -> None:
         """Let the readers of a value read Squeeze(x)."""

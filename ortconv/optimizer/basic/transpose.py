@@ -172,9 +172,7 @@ class _Sweep:
         if known is None:
             known = not value.is_output and all(
                 user.graph is self.graph
-                and (
-                    user.is_op("Transpose") or user.is_op("Shape") or push(user, slot, perm, self.handlers) is not None
-                )
+                and (user.is_op("Transpose") or user.is_op("Shape") or push(user, slot, perm, self.handlers))
                 for user, slot in value.uses
             )
             self.removable[value] = known
@@ -220,9 +218,8 @@ class _Sweep:
         order = np.array(perm[slice(node.attr("start", 0), node.attr("end", len(perm)))], np.int64)
         picks = self.picks(node, len(order))
         vector = with_shape(node.out, (len(perm),))
-        made = self.existing(before.x, node, _is_whole_shape) or insert(
-            "Shape", [before.x], vector, node, name=node.name
-        )
+        made = self.existing(before.x, node, lambda user: user.is_op("Shape") and not user.attrs)
+        made = made or insert("Shape", [before.x], vector, node, name=node.name)
         if picks is None:
             picked = insert("Gather", [made, constant(node, order)], node.out.type, node, {"axis": 0})
             self.replace(node, 2, picked)
@@ -348,10 +345,6 @@ def _leading_to_transpose(graph: Graph, handlers: Handlers) -> set[Value]:
             continue
         leads.update(v for i in slots if (v := node.inputs[i]) is not None and v.graph is graph)
     return leads
-
-
-def _is_whole_shape(node: Node) -> bool:
-    return node.is_op("Shape") and not node.attr("start", 0) and node.attr("end", None) is None
 
 
 def _is_dequantized_constant(value: Value) -> bool:

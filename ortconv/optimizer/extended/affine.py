@@ -16,10 +16,7 @@ _SCALED = P("Mul", "x", C("k"), commutative=True, name="scaling")
 
 @rule("ScaleShiftFusion", P("Add", _SCALED, C("b"), commutative=True), P("Sub", _SCALED, C("b")))
 def fuse_scale_shift(m: Match) -> Replacement:
-    """x * k + b  ->  BatchNormalization(x, k, b) with mean 0 and variance 1, for constants per channel
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """x * k + b  ->  BatchNormalization(x, k, b) with mean 0 and variance 1, for constants per channel"""
     x = m.x
     rank, channels = x.rank or 0, channels_of(x)
     if x.dtype not in (DType.FLOAT, DType.DOUBLE) or not channels or m.graph.opset() < 7:

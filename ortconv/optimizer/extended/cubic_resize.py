@@ -28,10 +28,7 @@ SAME = frozenset({
 
 
 def raise_operator_set(graph: Graph, context: Context) -> int:
-    """Resize<cubic>(x) that enlarges images, before operator set 18  ->  the model in set 18, if its operators are the same there
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Resize<cubic>(x) that enlarges images, before operator set 18  ->  the model in set 18, if its operators are the same"""
     if graph.parent is not None or not OLDEST <= graph.opset() < WITH_ANTIALIAS:
         return 0
     nodes = list(graph.walk())
@@ -64,8 +61,6 @@ def upsample_with_antialias(m: Match) -> Replacement:
 
     Antialias changes the filter only where an image shrinks. Its kernel takes 1/4 to 1/30 of the time. It first adds the weights of
     pixels outside to those of the border: fewer infinities become NaN.
-
-    Counterpart: none: beyond ONNX Runtime
     """
     node = m.root
     if since_version(node) < WITH_ANTIALIAS or not _gains_from_antialias(node):

@@ -35,10 +35,7 @@ _SOFTMAX = P("Softmax", _SWAP, name="softmax", where=lambda node: node.attr("axi
     P("Reshape", P("Conv", _SOFTMAX, C("w"), name="conv", where=_is_dot_product), C("shape")),
 )
 def move_to_last_axis(m: Match) -> Replacement:
-    """Conv<1 x 1>(Softmax<1>(Transpose<0, 2, 1, 3>(x)), w)  ->  MatMul(Softmax(Transpose<0, 1, 3, 2>(x)), w), if a Reshape follows
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Conv(Softmax<1>(Transpose<0, 2, 1, 3>(x)), w)  ->  MatMul(Softmax(Transpose<0, 1, 3, 2>(x)), w), if a Reshape follows"""
     softmax = m.node("softmax")
     shape, x, wanted = m.x.shape, m.x, ints(m.shape)
     if shape is None or len(shape) != 4 or wanted is None or not is_float(x) or since_version(softmax) < 13:

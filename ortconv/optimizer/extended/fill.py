@@ -6,7 +6,7 @@ import numpy as np
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import producer_of, source_of
-from ortconv.ir.operators import Trait, named
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
 from ortconv.optimizer.basic.eliminate import NEUTRAL
@@ -17,26 +17,18 @@ from ortconv.optimizer.pattern import Match, P
 
 @rule("FillElimination", *from_operand(P("ConstantOfShape", ..., name="fill", shared=True)))
 def eliminate_filled_operand(m: Match) -> Replacement:
-    """op(x, ConstantOfShape<k>(shape))  ->  op(x, k), where that has the same shape; x, if k is neutral
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """op(x, ConstantOfShape<k>(shape))  ->  op(x, k), where that has the same shape; x, if k is neutral"""
     fill = m.node("fill")
     filled = fill.out
     if not keeps_shape(m.root, [filled], ()):
         return None
     number = _number(fill)
     others = [v for v in m.root.inputs if v is not filled]
-    if len(others) == 1 and _is_neutral(m.root, number, filled):
+    may_swap = traits(m.root).has(Trait.COMMUTATIVE)
+    if len(others) == 1 and number == NEUTRAL.get(m.root.op) and (may_swap or filled is m.root.inputs[1]):
         return others[0]
     inputs = [number if v is filled else v for v in m.root.inputs]
     return New(m.root.op, inputs, like=m.root)
-
-
-def _is_neutral(node: Node, number: Array, filled: Value) -> bool:
-    """True if an operator with this number as an operand returns the other one."""
-    commutes = node.op in named(Trait.COMMUTATIVE)
-    return node.op in NEUTRAL and number == NEUTRAL[node.op] and (commutes or filled is node.inputs[1])
 
 
 @rule("ZeroStateElimination", P(("GRU", "LSTM", "RNN"), "x", ...))

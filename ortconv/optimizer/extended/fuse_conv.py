@@ -99,10 +99,7 @@ _NUMERATORS = (_CLIPPED, P("Mul", "y", _CLIPPED, commutative=True))
 
 @rule("HardSwishFusion", *(p for x in _NUMERATORS for p in (P("Div", x, _SIX), P("Mul", x, _SIXTH, commutative=True))))
 def fuse_hard_sigmoid(m: Match) -> Replacement:
-    """Clip(x + 3, 0, 6) / 6  ->  HardSigmoid<1/6, 0.5>(x); x * Clip(x + 3, 0, 6) / 6  ->  x * HardSigmoid<1/6, 0.5>(x)
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Clip(x + 3, 0, 6) / 6  ->  HardSigmoid<1/6, 0.5>(x); x * Clip(x + 3, 0, 6) / 6  ->  x * HardSigmoid<1/6, 0.5>(x)"""
     if not is_float(m.x) or not all(broadcasts_into(m.tensor(name).shape, m.x.shape) for name in ("three", "k")):
         return None
     gate = New("HardSigmoid", [m.x], {"alpha": 1 / 6, "beta": 0.5}, like=m.node("clip"), types=[m.x.type])
@@ -113,10 +110,7 @@ def fuse_hard_sigmoid(m: Match) -> Replacement:
 
 @rule("PReluFusion", P("PRelu", "x", C("slope")))
 def replace_prelu(m: Match) -> Replacement:
-    """PRelu(x, one slope)  ->  LeakyRelu(x)
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """PRelu(x, one slope)  ->  LeakyRelu(x)"""
     slopes = m.tensor("slope").numpy()
     if not is_float(m.x) or not slopes.size or not broadcasts_into(slopes.shape, m.x.shape):
         return None

@@ -19,7 +19,6 @@ def fuse_gemm_activation(m: Match) -> Replacement:
     gemm = m.node("gemm")
     if not is_float(gemm.input(0)):
         return None
-    attrs = {**gemm.attrs, "activation": m.root.op}
-    for name in ACTIVATION_ATTRIBUTES[m.root.op]:
-        attrs[f"activation_{name}"] = float(attribute(m.root, name))
+    params = {f"activation_{name}": float(attribute(m.root, name)) for name in ACTIVATION_ATTRIBUTES[m.root.op]}
+    attrs = {**gemm.attrs, "activation": m.root.op, **params}
     return New("FusedGemm", gemm.inputs, attrs, domain=MICROSOFT, like=gemm)

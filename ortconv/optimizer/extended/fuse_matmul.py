@@ -157,10 +157,7 @@ def _stack(side: str) -> P:
 
 @rule("StackedMatMulFusion", *(P("Reshape", product, ...) for product in _products(_stack("a"), _stack("b"))))
 def fuse_stack(m: Match) -> Replacement:
-    """Reshape(MatMul(Reshape(a), Reshape(b)))  ->  MatMul(a, b), if the Reshapes merge leading axes and split them again
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Reshape(MatMul(Reshape(a), Reshape(b)))  ->  MatMul(a, b), if the Reshapes merge leading axes and split them again"""
     matmul, values = m.node("matmul"), (m.a, m.b, m.root.out)
     stacks = (m.node("stack_a").out, m.node("stack_b").out, matmul.out)
     if not all(map(_merges_leading_axes, values, stacks)) or any(matmul.attr(f"transBatch{side}", 0) for side in "AB"):

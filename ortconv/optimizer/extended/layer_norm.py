@@ -27,10 +27,7 @@ def fuse_layer_norm(m: Match) -> Replacement:
 
 @rule("ChannelNormFusion", *(r.pattern for r in basic.fuse_layer_norm))
 def fuse_channel_norm(m: Match) -> Replacement:
-    """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale over channels  ->  LayerNormalization between Transposes
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale over channels  ->  LayerNormalization between Transposes"""
     x = m.x
     rank, channels = x.rank or 0, channels_of(x)
     if x.dtype is not DType.FLOAT or not channels or not basic.is_group((channels,)):

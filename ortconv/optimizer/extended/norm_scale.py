@@ -30,8 +30,6 @@ def _behind(*, rounded: bool) -> Iterator[P]:
 def fuse_affine(m: Match) -> Replacement:
     """LayerNormalization(x, 1) * scale  ->  LayerNormalization(x, scale), also SimplifiedLayerNormalization;
     LayerNormalization(x, scale, 0) + bias  ->  LayerNormalization(x, scale, bias)
-
-    Counterpart: none: beyond ONNX Runtime
     """
     operand = _operand(m)
     if operand is None or m.root.op == "Add":

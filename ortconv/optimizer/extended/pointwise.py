@@ -43,10 +43,7 @@ def _products(x: PatternInput) -> tuple[P, P]:
 
 @rule("PointwiseConvFusion", *(P("Transpose", product) for product in _products("x")))
 def transpose_before_product(m: Match) -> Replacement:
-    """Transpose(MatMul(x, w) + b) to channels first  ->  Conv(Transpose(x), w', b), if x has fewer channels
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Transpose(MatMul(x, w) + b) to channels first  ->  Conv(Transpose(x), w', b), if x has fewer channels"""
     x, shape = m.x, m.x.shape or ()
     sizes = _sizes(m, len(shape), shape[1:-1])
     if sizes is None or transpose_perm(m.root) != channels_to_first(len(shape)):

@@ -15,7 +15,7 @@ from ortconv.optimizer.engine import Context, New, Replacement, insert_node, rul
 from ortconv.optimizer.extended.parts import gathered, sliced_part
 from ortconv.optimizer.insertion import insert, integers, with_list
 from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.shapes import Element, elements
+from ortconv.optimizer.shapes import elements
 
 SPLIT_TYPES = frozenset({DType.FLOAT, DType.INT32, DType.INT64, DType.UINT8, DType.INT8, DType.STRING})
 """Element types that the CPU kernel supports in all releases."""
@@ -91,10 +91,13 @@ def _replace(graph: Graph, x: Value, parts: list[PickedPart], axis: int, whole: 
     name = graph.fresh(f"{first.name or first.out.name}/Split")
     split = insert_node("Split", inputs, len(parts), types, before, attrs, name=name)
     split.ep = first.ep
-    for part, out in zip(parts, split.present_outputs):
-        result = _squeezed(graph, out, axis, part.node) if part.drops else out
-        graph.replace(part.node.out, result)
-        graph.remove(part.node)
+    for part, result in zip(parts, split.present_outputs):
+        node = part.node
+        if part.drops:
+            inputs, attrs = with_list(graph, "Squeeze", result, (axis,))
+            result = insert("Squeeze", inputs, node.out.type, node, attrs, name=node.name)
+        graph.replace(node.out, result)
+        graph.remove(node)
 
 
 def _sliced(graph: Graph, x: Value, axis: int, parts: list[PickedPart], before: Node) -> Value:
@@ -113,11 +116,6 @@ def _resized_type(x: Value, axis: int, size: int) -> TensorType | None:
     return with_shape(x, (*shape[:axis], size, *shape[axis + 1 :]))
 
 
-def _squeezed(graph: Graph, value: Value, axis: int, like: Node) -> Value:
-    inputs, attrs = with_list(graph, "Squeeze", value, (axis,))
-    return insert("Squeeze", inputs, like.out.type, like, attrs, name=like.name)
-
-
 @rule("GatherToSliceFusion", P("Gather", "x", P("Range", C("start", one=True), "limit", C("step", one=True))))
 def fuse_range(m: Match) -> Replacement:
     """Gather(x, Range(start, limit, step))  ->  Slice(x, start, limit, axis, step), if none of them is negative
@@ -130,17 +128,14 @@ def fuse_range(m: Match) -> Replacement:
         return None
     if not isinstance(start, int) or not isinstance(step, int) or start < 0 or step <= 0:
         return None
-    limit = None if known is None or not _is_nonnegative(known) else _as_vector(m.limit)
+    if known is None or len(known) != 1 or known[0] is None or (isinstance(known[0], int) and known[0] < 0):
+        return None  # a dimension is never negative
+    limit = _as_vector(m.limit)
     if limit is None:
         return None
     axis = m.root.attr("axis", 0) % m.x.rank
     numbers = [np.array([n], m.limit.dtype.numpy) for n in (start, axis, step)]
     return New("Slice", [m.x, numbers[0], limit, *numbers[1:]], {}, like=m.root)
-
-
-def _is_nonnegative(known: tuple[Element, ...]) -> bool:
-    """True for a single element that is a dimension, or a number and not negative."""
-    return len(known) == 1 and known[0] is not None and not (isinstance(known[0], int) and known[0] < 0)
 
 
 def _as_vector(limit: Value) -> Value | None:

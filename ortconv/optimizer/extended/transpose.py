@@ -74,10 +74,7 @@ def merge_transposes(m: Match) -> Replacement:
 
 @rule("MatrixTransposeFusion", P("Reshape", P("Transpose", P("Reshape", "x", ..., name="flat"), name="transpose"), ...))
 def fuse_matrix_transpose(m: Match) -> Replacement:
-    """Reshape(Transpose<0, 2, 1>(Reshape(x, (-1, rows, columns))), (..., columns, rows))  ->  Transpose(x) of the last two axes
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Reshape(Transpose<0, 2, 1>(Reshape(x, (-1, rows, columns))), (..., columns, rows))  ->  Transpose(x) of the last two axes"""
     x, transpose = m.x, m.node("transpose")
     rank = x.rank or 0
     if rank < 3 or transpose_perm(transpose) != (0, 2, 1):

@@ -6,6 +6,7 @@ The result depends on the block length of this machine's CPU, so it is produced 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -144,7 +145,9 @@ def _conv(node: Node, blocks: BlockedValues) -> bool:
     image, total = x if form.direct else blocks.entering(x, node), blocks.entering(z, node)
     if image is None:
         return False
-    weights = _filters(node, w, blocks, inputs=not form.direct and not form.depthwise)
+    inner = not form.direct and not form.depthwise
+    block = partial(filters_to_blocks, array_of(w), blocks.block, inputs=inner)
+    weights = blocks.constant(node, w, f"filters {inner}", block)
     inputs = without_absent([image, weights, _filled_bias(node, b, blocks), total])
     group = {"group": padded(node.attr("group", 1), blocks.block)} if form.depthwise else {}
     blocks.make(node, "Conv", inputs, {**node.attrs, **group})
@@ -174,11 +177,6 @@ def _conv_form(node: Node, x: Value, filters: Sequence[int], blocks: BlockedValu
 def _pays_to_leave(x: Value, channels: int, block: int) -> bool:
     """True for an image whose channels fill at most half of a block, unless it is a single pixel."""
     return 2 * channels <= block and x.shape is not None and x.shape[2:] != (1, 1)
-
-
-def _filters(node: Node, w: Value, blocks: BlockedValues, *, inputs: bool) -> Value:
-    name = f"filters {inputs}"
-    return blocks.constant(node, w, name, lambda: filters_to_blocks(array_of(w), blocks.block, inputs=inputs))
 
 
 def _filled_bias(node: Node, b: Value | None, blocks: BlockedValues) -> Value | None:
@@ -391,19 +389,14 @@ def block_channels(graph: Graph, context: Context) -> int:
         handler = HANDLERS.get((node.domain, node.op))
         if handler is not None and _makes_images(node) and context.may_touch(node) and handler(node, blocks):
             context.record(NAME, node.label, 1, 1)
+    for node in reversed(blocks.replaced):
+        for value in node.present_outputs:
+            if value.is_used:
+                _leave(node, value, blocks)
+        graph.remove_dead(node)
     if blocks.replaced:
-        _leave_all(blocks)
         context.amend()
     return len(blocks.replaced)
-
-
-def _leave_all(blocks: BlockedValues) -> None:
-    """Remove the replaced nodes, and convert their outputs back where that is needed."""
-    for node in reversed(blocks.replaced):
-        for value in node.outputs:
-            if value is not None and value.is_used:
-                _leave(node, value, blocks)
-        blocks.graph.remove_dead(node)
 
 
 def _leave(node: Node, value: Value, blocks: BlockedValues) -> None:

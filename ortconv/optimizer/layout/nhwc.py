@@ -90,11 +90,6 @@ TRANSPOSING = ("QLinearConv", "QLinearSoftmax")
 """Operators that transpose their input and output themselves if the channels come first."""
 
 
-def _is_per_tensor(node: Node) -> bool:
-    """True for a Q or DQ node with a single scale and zero point, and for any other operator."""
-    return node.op not in OPS or all(map(is_single, node.inputs[1:]))
-
-
 def _is_kept(node: Node) -> bool:
     """False for a Resize that has other results in channels-last layout, or whose scales or sizes may vary."""
     if node.op != "Resize":
@@ -162,7 +157,8 @@ def _images(node: Node) -> list[Value]:
     form = FORMS.get((node.domain, node.op))
     if form is None or node.attr("channels_last", 0) or not _makes_images(node, form.types):
         return []
-    if not (_is_per_tensor(node) and _is_kept(node) and _is_of_channels(node)):
+    is_per_tensor = node.op not in OPS or all(map(is_single, node.inputs[1:]))
+    if not (is_per_tensor and _is_kept(node) and _is_of_channels(node)):
         return []
     images = [node.input(slot) for slot in form.images(node)]
     if not all(_may_be_image(v, node.out.rank, form.types) for v in images):

@@ -18,14 +18,10 @@ STEEPEST = 1e6
 
 @rule("PReluFusion", P("PRelu", "x", C("slope")))
 def replace_prelu(m: Match) -> Replacement:
-    """PRelu(x, slopes up to 1)  ->  Max(x, x * slopes)
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """PRelu(x, slopes up to 1)  ->  Max(x, x * slopes)"""
     slopes, types = m.tensor("slope").numpy(), (m.root.out.type,)
-    if (
-        not is_float(m.x) or not np.isfinite(slopes).all() or np.any(slopes > 1) or np.any(slopes == 0)
-    ):  # 0 * inf is NaN
+    usable = np.isfinite(slopes).all() and np.all(slopes <= 1) and np.all(slopes != 0)  # 0 * inf is NaN
+    if not is_float(m.x) or not usable:
         return None
     scaled = New("Mul", [m.x, m.slope], {}, types=types)
     return New("Max", [m.x, scaled], {}, like=m.root, types=types)

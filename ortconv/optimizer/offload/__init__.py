@@ -20,16 +20,8 @@ from ortconv.optimizer.offload import (
 )
 from ortconv.optimizer.passes import Pass
 
-_RULES = (
-    *activation.RULES,
-    *arithmetic.RULES,
-    *matmul.RULES,
-    *convolution.RULES,
-    *movement.RULES,
-    *resize.RULES,
-    *quantization.RULES,
-    *normalization.RULES,
-)
+_FAMILIES = (activation, arithmetic, matmul, convolution, movement, resize, quantization, normalization)
+_RULES = [r for family in _FAMILIES for r in family.RULES]
 
 OPT_IN = (
     Pass("SignedToUnsigned", "offload.unsigned:make_unsigned"),

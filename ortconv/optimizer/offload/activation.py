@@ -23,11 +23,7 @@ NEAR_ONE = 1e-6
 
 @rule("HardSigmoidToClip", unary("HardSigmoid"))
 def hard_sigmoid(m: Match) -> Replacement:
-    """HardSigmoid<alpha, beta>(x)  ->  Clip(6 * alpha * x + 6 * beta, 0, 6) / 6, without the first product if alpha is 1/6
-
-    Counterpart: none: CPU kernels support HardSigmoid
-    Opt-in: more nodes; useful only if an accelerator supports them but not HardSigmoid.
-    """
+    """HardSigmoid<alpha, beta>(x)  ->  Clip(6 * alpha * x + 6 * beta, 0, 6) / 6, without the first product if alpha is 1/6"""
     alpha, beta = float(attribute(m.root, "alpha")), float(attribute(m.root, "beta"))
     if not all(abs(6 * number) <= greatest(DType.FLOAT) for number in (alpha, beta)):
         return None
@@ -37,11 +33,7 @@ def hard_sigmoid(m: Match) -> Replacement:
 
 @rule("HardSwishToClip", unary("HardSwish"))
 def hard_swish(m: Match) -> Replacement:
-    """HardSwish(x)  ->  x * (Clip(x + 3, 0, 6) / 6)
-
-    Counterpart: none: CPU kernels support HardSwish
-    Opt-in: more nodes; useful only if an accelerator supports them but not HardSwish.
-    """
+    """HardSwish(x)  ->  x * (Clip(x + 3, 0, 6) / 6)"""
     return mul(m.x, mul(clipped(add(m.x, 3), 0, 6, m.graph), 1 / 6))
 
 
@@ -57,7 +49,6 @@ def clip(m: Match) -> Replacement:
 
     Up to rank 4, Relu stays for Max(x, 0), and Clip for bounds of 0 and 6 or -1 and 1.
 
-    Counterpart: none: CPU kernels support Clip
     Opt-in: two nodes instead of one; useful only if an accelerator supports these bounds in no other way.
     """
     low, high = clip_bounds(m.root)
@@ -78,7 +69,6 @@ def clip(m: Match) -> Replacement:
 def relu_of_high_rank(m: Match) -> Replacement:
     """Relu(x)  ->  Max(x, 0), for x of rank 5 or more
 
-    Counterpart: none: CPU kernels support Relu of any rank
     Opt-in: useful only for an accelerator that supports Relu only up to rank 4.
     """
     return op("Max", m.x, 0.0) if (m.x.rank or 0) > 4 and m.graph.opset() >= BROADCASTING_MIN else None
@@ -86,11 +76,7 @@ def relu_of_high_rank(m: Match) -> Replacement:
 
 @rule("SoftplusToLog", unary("Softplus"))
 def softplus(m: Match) -> Replacement:
-    """Softplus(x)  ->  Relu(x) + Log(1 + Exp(-Abs(x)))
-
-    Counterpart: none: CPU kernels support Softplus
-    Opt-in: more nodes; useful only if an accelerator supports them but not Softplus.
-    """
+    """Softplus(x)  ->  Relu(x) + Log(1 + Exp(-Abs(x)))"""
     return _softplus(m.x)
 
 
@@ -100,11 +86,7 @@ def _softplus(x: NewInput) -> New:
 
 @rule("SoftsignToDiv", unary("Softsign"))
 def softsign(m: Match) -> Replacement:
-    """Softsign(x)  ->  x / (1 + Abs(x))
-
-    Counterpart: none: CPU kernels support Softsign
-    Opt-in: more nodes; useful only if an accelerator supports them but not Softsign.
-    """
+    """Softsign(x)  ->  x / (1 + Abs(x))"""
     return div(m.x, add(op("Abs", m.x), 1))
 
 
@@ -113,7 +95,6 @@ def mish(m: Match) -> Replacement:
     """Mish(x)  ->  x * Tanh(Relu(x) + Log(1 + Exp(-Abs(x))))
 
     Counterpart: none: ONNX Runtime runs Mish as a function
-    Opt-in: more nodes; useful only if an accelerator supports them but not Mish.
     """
     return mul(m.x, op("Tanh", _softplus(m.x)))
 
@@ -123,7 +104,6 @@ def swish(m: Match) -> Replacement:
     """Swish<alpha>(x) or QuickGelu<alpha>(x)  ->  x * Sigmoid(alpha * x)
 
     Counterpart: none: QuickGeluFusion is the reverse
-    Opt-in: more nodes; useful only if an accelerator supports them but not the fused operator.
     """
     if not is_float(m.x):
         return None
@@ -133,22 +113,14 @@ def swish(m: Match) -> Replacement:
 
 @rule("SeluToElu", unary("Selu"))
 def selu(m: Match) -> Replacement:
-    """Selu<alpha, gamma>(x)  ->  gamma * Elu<alpha>(x)
-
-    Counterpart: none: CPU kernels support Selu
-    Opt-in: two nodes instead of one; useful only if an accelerator supports them but not Selu.
-    """
+    """Selu<alpha, gamma>(x)  ->  gamma * Elu<alpha>(x)"""
     alpha, gamma = float(attribute(m.root, "alpha")), float(attribute(m.root, "gamma"))
     return mul(op("Elu", m.x, alpha=alpha), gamma)
 
 
 @rule("CeluToElu", unary("Celu"))
 def celu(m: Match) -> Replacement:
-    """Celu<alpha>(x)  ->  alpha * Elu(x / alpha)
-
-    Counterpart: none: ONNX Runtime supports Celu
-    Opt-in: more nodes; useful only if an accelerator supports them but not Celu.
-    """
+    """Celu<alpha>(x)  ->  alpha * Elu(x / alpha)"""
     alpha = float(attribute(m.root, "alpha"))
     if not alpha > 0:
         return None
@@ -161,7 +133,6 @@ def celu(m: Match) -> Replacement:
 def elu(m: Match) -> Replacement:
     """Elu<alpha>(x)  ->  Relu(x) + Min(alpha * (Exp(x) - 1), 0)
 
-    Counterpart: none: CPU kernels support Elu
     Opt-in: more nodes; useful only if an accelerator supports them but not Elu: NNAPI at feature level 29.
     """
     alpha = float(attribute(m.root, "alpha"))
@@ -176,7 +147,6 @@ def tanh_gelu(m: Match) -> Replacement:
     """Gelu<tanh>(x) or FastGelu(x, bias)  ->  0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))
 
     Counterpart: none: FastGeluFusion is the reverse
-    Opt-in: more nodes; useful only if an accelerator supports them but not the fused operator.
     """
     if not is_float(m.x, m.optional("bias")) or not is_by_tanh(m.root):
         return None
@@ -206,7 +176,6 @@ STEEP = 2.0**100
 def erf_by_exp(m: Match) -> Replacement:
     """Erf(x)  ->  sign(x) * (1 - polynomial(1 / (1 + 0.3275911 * Abs(x))) * Exp(-x * x)), with sign(x) as Clip(2^100 * x, -1, 1)
 
-    Counterpart: none: CPU kernels support Erf
     Opt-in: the absolute error is up to 5e-7, rounding included, which is large relative to results near 0.
     """
     if m.graph.opset() < 11:

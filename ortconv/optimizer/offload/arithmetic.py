@@ -22,7 +22,6 @@ LONGEST_CHAIN = 64
 def pairs(m: Match) -> Replacement:
     """Max(a, b, c)  ->  Max(Max(a, b), c); also Min, Sum as Add, and Mean as Add and a product
 
-    Counterpart: none: CPU kernels take any number of inputs
     Opt-in: more nodes; useful only if an accelerator supports exactly two inputs.
     """
     values = m.root.inputs
@@ -47,7 +46,6 @@ def _in_pairs(name: str, values: Sequence[NewInput]) -> NewInput:
 def power(m: Match) -> Replacement:
     """Pow(x, 2)  ->  x * x, Pow(x, 3)  ->  x * x * x, Pow(x, whole number of another type)  ->  Pow(x, float)
 
-    Counterpart: none: CPU kernels support Pow
     Opt-in: useful only if an accelerator supports the new form and not the old one.
     """
     exponent = scalar(m.exponent)
@@ -67,7 +65,6 @@ def power(m: Match) -> Replacement:
 def division(m: Match) -> Replacement:
     """x / c  ->  x * (1 / c), if the reciprocals are exact: for powers of two
 
-    Counterpart: none: onnxruntime divides
     Opt-in: useful only if an accelerator multiplies and does not divide: NNAPI at feature level 27.
     """
     if not is_float(m.x):
@@ -85,7 +82,6 @@ def division(m: Match) -> Replacement:
 def subtraction(m: Match) -> Replacement:
     """a - b  ->  a + b * -1, with a folded product if b is constant
 
-    Counterpart: none: onnxruntime subtracts
     Opt-in: useful only if an accelerator adds and does not subtract: NNAPI at feature level 27.
     """
     if not is_float(m.a):
@@ -98,7 +94,6 @@ def subtraction(m: Match) -> Replacement:
 def negation(m: Match) -> Replacement:
     """-x  ->  x * -1
 
-    Counterpart: none: CPU kernels support Neg
     Opt-in: useful only if an accelerator multiplies and has no Neg: NNAPI below feature level 29.
     """
     return mul(m.x, -1)
@@ -108,7 +103,6 @@ def negation(m: Match) -> Replacement:
 def magnitude(m: Match) -> Replacement:
     """Abs(x)  ->  Relu(x) + Relu(x * -1)
 
-    Counterpart: none: CPU kernels support Abs
     Opt-in: more nodes; useful only if an accelerator has no Abs: NNAPI below feature level 29.
     """
     return add(op("Relu", m.x), op("Relu", mul(m.x, -1)))
@@ -116,11 +110,7 @@ def magnitude(m: Match) -> Replacement:
 
 @rule("CeilToFloor", unary("Ceil"))
 def ceiling(m: Match) -> Replacement:
-    """Ceil(x)  ->  Floor(x * -1) * -1
-
-    Counterpart: none: CPU kernels support Ceil
-    Opt-in: more nodes; useful only if an accelerator supports them but not Ceil.
-    """
+    """Ceil(x)  ->  Floor(x * -1) * -1"""
     return mul(op("Floor", mul(m.x, -1)), -1)
 
 
@@ -128,7 +118,6 @@ def ceiling(m: Match) -> Replacement:
 def reciprocal(m: Match) -> Replacement:
     """Reciprocal(x)  ->  1 / x
 
-    Counterpart: none: CPU kernels support Reciprocal
     Opt-in: useful only if an accelerator divides and has no Reciprocal.
     """
     return div(1, m.x)
@@ -138,7 +127,6 @@ def reciprocal(m: Match) -> Replacement:
 def cosine(m: Match) -> Replacement:
     """Cos(x)  ->  1 - 2 * Sin(x / 2)^2
 
-    Counterpart: none: CPU kernels support Cos
     Opt-in: more nodes; useful only if an accelerator supports them but not Cos; equal except for rounding at the scale
         of 1.
     """

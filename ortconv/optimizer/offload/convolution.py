@@ -31,7 +31,6 @@ IMAGE = 2
 def images_of_one_row(m: Match) -> Replacement:
     """Conv(x, w, b) along one axis  ->  Squeeze(Conv(Unsqueeze(x), w, b)) on images of one row; also pooling
 
-    Counterpart: none: CPU kernels support one axis
     Opt-in: two more nodes; useful only if an accelerator supports only images.
     """
     node = m.root
@@ -59,7 +58,6 @@ MOST_GROUPS = 64
 def one_conv_per_group(m: Match) -> Replacement:
     """Dilated Conv with groups of several channels  ->  Concat of one Conv per group, each on a Slice of x
 
-    Counterpart: none: CPU kernels support groups
     Opt-in: more nodes; useful only if an accelerator does not support dilation with groups.
     """
     node, weights = m.root, m.tensor("w").numpy()
@@ -139,7 +137,6 @@ def conv_transpose(m: Match) -> Replacement:
     If the kernel size is not a multiple of s, the filters are padded with zeros; the results are then equal for finite
     x only.
 
-    Counterpart: none: CPU kernels support ConvTranspose
     Opt-in: more nodes, and more products if filters are padded; useful only if an accelerator has no ConvTranspose.
     """
     node, weights = m.root, m.tensor("w").numpy()
@@ -172,7 +169,6 @@ def depth_first(m: Match) -> Replacement:
     """DepthToSpace<CRD>(Conv(x, w, b))  ->  DepthToSpace<DCR>(Conv(x, w', b')), with reordered filters; without a Conv,
     a Gather reorders the channels
 
-    Counterpart: none: CPU kernels support both modes
     Opt-in: useful only for an accelerator that supports only one mode.
     """
     block, channels = m.root.attr("blocksize", 1), m.root.dim(0, 1)
@@ -193,7 +189,6 @@ def space_to_depth(m: Match) -> Replacement:
     """SpaceToDepth<b>(x)  ->  Concat of b * b Slices of every b-th row and column
 
     Counterpart: none: SliceConcatToSpaceToDepthFusion is the reverse
-    Opt-in: more nodes; useful only if an accelerator supports them but not SpaceToDepth.
     """
     block = m.root.attr("blocksize", 1)
     if not is_float(m.x) or m.x.rank != 4 or m.graph.opset() < 10 or not 1 < block <= math.isqrt(MOST_GROUPS):
@@ -207,7 +202,6 @@ def space_to_depth(m: Match) -> Replacement:
 def plain_pool(m: Match) -> Replacement:
     """MaxPool or AveragePool with ceil_mode, count_include_pad or storage_order  ->  the same without it, with padding if needed
 
-    Counterpart: none: CPU kernels support all of these
     Opt-in: useful only for an accelerator that has only the plain form.
     """
     node = m.root

@@ -69,7 +69,6 @@ def by_rows(m: Match) -> Replacement:
 def by_gemm(m: Match) -> Replacement:
     """MatMul(a, b)  ->  Reshape(Gemm<transB = 1>(Reshape(a), Transpose(b))), for a computed matrix b
 
-    Counterpart: none: CPU kernels support MatMul
     Opt-in: more nodes; useful only if an accelerator supports computed weights only in the form of Gemm.
     """
     shapes = _by_matrix(m)
@@ -88,7 +87,6 @@ def equal_ranks(m: Match) -> Replacement:
 
     A constant stack is repeated if it is smaller than the other one.
 
-    Counterpart: none: CPU kernels support MatMul
     Opt-in: more nodes and constants; useful only if an accelerator needs stacks of equal size.
     """
     left, right = shape_of(m.a), shape_of(m.b)
@@ -135,12 +133,14 @@ def _repeated(value: Value, shape: tuple[int, ...]) -> NewInput:
 def plain_gemm(m: Match) -> Replacement:
     """Gemm with alpha, beta, transA, a computed b or any c  ->  Gemm without them, with Transpose, Mul and Add if needed
 
-    Counterpart: none: CPU kernels support Gemm
     Opt-in: more nodes; useful only if an accelerator has only the plain form.
     """
     node, out = m.root, m.root.out.static_shape
     alpha, beta = float(attribute(node, "alpha")), float(attribute(node, "beta"))
-    if not is_float(m.a, m.b, m.c) or out is None or m.a.rank != 2 or (alpha == 1 and _is_plain(m, beta, out[1])):
+    if not is_float(m.a, m.b, m.c) or out is None or m.a.rank != 2:
+        return None
+    is_plain = not node.attr("transA", 0) and (m.b.constant is not None or node.attr("transB", 0) != 0)
+    if is_plain and alpha == 1 and _is_row(m.c, beta, out[1]):
         return None
     c = m.c if beta != 0 else None
     bias, b = _folded(c, beta, out[1]), _scaled_matrix(m, alpha)
@@ -167,12 +167,6 @@ def _product(m: Match, b: NewInput, bias: list[NewInput]) -> New:
     if m.b.constant is None and not transposed:
         b, transposed = transpose(b, (1, 0)), True
     return New("Gemm", [a, b, *bias], {"transB": 1} if transposed else {}, like=m.root)
-
-
-def _is_plain(m: Match, beta: float, width: int) -> bool:
-    """True for a Gemm in the plain form, apart from alpha."""
-    known = m.b.constant is not None or m.root.attr("transB", 0)
-    return bool(known) and not m.root.attr("transA", 0) and _is_row(m.c, beta, width)
 
 
 def _is_row(c: Value | None, beta: float, width: int) -> bool:

@@ -47,7 +47,6 @@ def lower_transpose(m: Match) -> Replacement:
     """Reshape(Transpose(Reshape(x))) with rank 5 or more inside  ->  the same with at most rank 4, by merging axes that
     stay together
 
-    Counterpart: none: CPU kernels support any rank
     Opt-in: useful only for an accelerator that supports only up to rank 4.
     """
     move = m.node("move")
@@ -72,7 +71,6 @@ def _is_before_reshape(move: Node) -> bool:
 def lower_concat(m: Match) -> Replacement:
     """Reshape(Concat(Reshape(a), Reshape(b))) with rank 5 or more inside  ->  the same with rank 3, by merging the other axes
 
-    Counterpart: none: CPU kernels support any rank
     Opt-in: useful only for an accelerator that supports only up to rank 4.
     """
     concat = m.node("concat")
@@ -107,7 +105,6 @@ MOST_COPIES = 64
 def unary_of_low_rank(m: Match) -> Replacement:
     """Floor(x) of rank 5 or more  ->  Reshape(Floor(Reshape(x))) of a matrix; also Tanh, and DequantizeLinear by one scale
 
-    Counterpart: none: CPU kernels support any rank
     Opt-in: more nodes; useful only for an accelerator that supports only up to rank 4.
     """
     shape, parameters = m.x.static_shape, m.root.present_inputs[1:]
@@ -121,7 +118,6 @@ def unary_of_low_rank(m: Match) -> Replacement:
 def expand(m: Match) -> Replacement:
     """Expand(x, shape)  ->  x * ones, which broadcasts
 
-    Counterpart: none: CPU kernels support Expand
     Opt-in: multiplies by 1; useful only if an accelerator supports Mul but not Expand.
     """
     source, out = shape_of(m.x), shape_of(m.root.out)
@@ -136,7 +132,6 @@ def expand(m: Match) -> Replacement:
 def tile(m: Match) -> Replacement:
     """Tile(x, repeats)  ->  Concat(x, x, ...) along each repeated axis
 
-    Counterpart: none: CPU kernels support Tile
     Opt-in: useful only if an accelerator supports Concat but not Tile.
     """
     repeats = ints(m.repeats)
@@ -153,7 +148,6 @@ def tile(m: Match) -> Replacement:
 def split(m: Match) -> Replacement:
     """Split(x)  ->  one Slice per part
 
-    Counterpart: none: CPU kernels support Split
     Opt-in: more nodes; useful only if an accelerator supports only equal parts, or no Split of this version.
     """
     node, rank = m.root, m.x.rank
@@ -172,7 +166,6 @@ def split(m: Match) -> Replacement:
 def slices(m: Match) -> Replacement:
     """Slice<axes, starts, ends>(x) before opset 10  ->  Gather of a range along each axis
 
-    Counterpart: none: CPU kernels support Slice
     Opt-in: useful only if an accelerator supports Gather but no Slice of this version.
     """
     shape = m.x.static_shape
@@ -189,7 +182,6 @@ def slices(m: Match) -> Replacement:
 def plain_gather(m: Match) -> Replacement:
     """Gather(x, indices)  ->  the same with int64 indices of at least 0
 
-    Counterpart: none: CPU kernels count from the end
     Opt-in: useful only for an accelerator that does not count from the end, or that supports no single int32 index.
     """
     indices, shape = m.indices.constant, m.x.static_shape
@@ -218,7 +210,6 @@ def _mode(node: Node) -> str:
 def mirrored(m: Match) -> Replacement:
     """Pad<reflect, edge or wrap>(x)  ->  Gather along each padded axis
 
-    Counterpart: none: CPU kernels support every mode
     Opt-in: useful only if an accelerator supports only constant padding.
     """
     mode, found = _mode(m.root), _padding(m)
@@ -240,7 +231,6 @@ def mirrored(m: Match) -> Replacement:
 def plain_pad(m: Match) -> Replacement:
     """Pad of some axes, by negative amounts, or with an empty name for its value  ->  Slice(x), and Pad of all axes
 
-    Counterpart: none: CPU kernels support these forms
     Opt-in: useful only for an accelerator that has only the plain form.
     """
     node, found, value = m.root, _padding(m), pad_value(m.root)
@@ -267,7 +257,6 @@ def _cropped(x: Value, shape: tuple[int, ...], pads: list[tuple[int, int]]) -> N
 def filled(m: Match) -> Replacement:
     """Pad<constant>(x)  ->  Concat with constants along each padded axis
 
-    Counterpart: none: CPU kernels support Pad
     Opt-in: adds constants; useful only if an accelerator supports Concat but no Pad of this version.
     """
     found, value = _padding(m), pad_value(m.root)
@@ -294,7 +283,6 @@ LONGEST_SUM = 512
 def cumulative(m: Match) -> Replacement:
     """CumSum(x)  ->  MatMul(x, triangle of ones), between Transposes unless the axis is the last
 
-    Counterpart: none: CPU kernels support CumSum
     Opt-in: for each sum as many products as the axis has elements; an infinite element makes its whole row NaN.
     """
     rank = m.x.rank

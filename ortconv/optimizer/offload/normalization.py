@@ -38,7 +38,6 @@ def layer_norm(m: Match) -> Replacement:
     """LayerNormalization(x, scale, bias)  ->  (x - mean) / Sqrt(ReduceMean((x - mean)^2) + epsilon) * scale + bias
 
     Counterpart: none: LayerNormFusion is the reverse
-    Opt-in: more nodes; useful only if an accelerator supports them but not LayerNormalization.
     """
     rank = m.x.rank
     if not is_float(m.x, m.scale, m.bias) or not rank or not _only_first(m):
@@ -48,14 +47,11 @@ def layer_norm(m: Match) -> Replacement:
     return y if m.bias is None else add(y, m.bias)
 
 
-@rule(
-    "RMSNormalizationToMean", P("RMSNormalization", "x", "scale"), P("SimplifiedLayerNormalization", "x", "scale")
-)  # fmt: skip
+@rule("RMSNormalizationToMean", P(("RMSNormalization", "SimplifiedLayerNormalization"), "x", "scale"))
 def rms_norm(m: Match) -> Replacement:
     """RMSNormalization(x, scale)  ->  x / Sqrt(ReduceMean(x * x) + epsilon) * scale
 
     Counterpart: none: SimplifiedLayerNormFusion is the reverse
-    Opt-in: more nodes; useful only if an accelerator supports them but not the fused operator.
     """
     rank = m.x.rank
     if not is_float(m.x, m.scale) or not rank or not _only_first(m):
@@ -66,11 +62,7 @@ def rms_norm(m: Match) -> Replacement:
 
 @rule("InstanceNormalizationToMeans", P("InstanceNormalization", "x", "scale", "bias"))
 def instance_norm(m: Match) -> Replacement:
-    """InstanceNormalization(x, scale, bias)  ->  (x - mean) / Sqrt(ReduceMean((x - mean)^2) + epsilon) * scale + bias
-
-    Counterpart: none: CPU kernels support InstanceNormalization
-    Opt-in: more nodes; useful only if an accelerator supports them but not InstanceNormalization.
-    """
+    """InstanceNormalization(x, scale, bias)  ->  (x - mean) / Sqrt(ReduceMean((x - mean)^2) + epsilon) * scale + bias"""
     rank = m.x.rank
     if not is_float(m.x) or rank is None or rank < 3:
         return None
@@ -86,7 +78,6 @@ def group_norm(m: Match) -> Replacement:
     """GroupNormalization(x, scale, bias)  ->  Reshape(normalized Reshape(x) of groups) * scale + bias
 
     Counterpart: none: ONNX Runtime runs GroupNormalization as a function
-    Opt-in: more nodes; useful only if an accelerator supports them but not GroupNormalization.
     """
     shape, groups = shape_of(m.x), m.root.attr("num_groups", 0)
     if shape is None or len(shape) < 3 or groups < 1 or shape[1] % groups:
@@ -120,17 +111,10 @@ def _reduced(m: Match) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     return shape, tuple(sorted({a % len(shape) for a in axes}))
 
 
-def _summed(m: Match, x: NewInput, shape: tuple[int, ...], axes: tuple[int, ...]) -> NewInput:
-    count = math.prod(shape[a] for a in axes)
-    found = mean(x, axes, m.graph, m.root.attr("keepdims", 1))
-    return found if count == 1 else mul(found, count)
-
-
 @rule("ReduceToMean", P(("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum"), "x", ...))
 def reduction(m: Match) -> Replacement:
     """ReduceSum(x)  ->  ReduceMean(x) * count; also ReduceSumSquare, ReduceL1, ReduceL2 and ReduceLogSum
 
-    Counterpart: none: CPU kernels support these reductions
     Opt-in: more nodes; useful only if an accelerator supports ReduceMean and no other reduction.
     """
     found = _reduced(m)
@@ -142,7 +126,10 @@ def reduction(m: Match) -> Replacement:
         x = mul(x, x)
     elif name == "ReduceL1":
         x = op("Abs", x)
-    y = _summed(m, x, *found)
+    shape, axes = found
+    count = math.prod(shape[a] for a in axes)
+    y = mean(x, axes, m.graph, m.root.attr("keepdims", 1))
+    y = y if count == 1 else mul(y, count)
     behind = {"ReduceL2": "Sqrt", "ReduceLogSum": "Log"}.get(name)
     return op(behind, y) if behind else y
 
@@ -158,7 +145,6 @@ def reduced_max(m: Match) -> Replacement:
 
     Also ReduceMin, with the signs changed before and after.
 
-    Counterpart: none: CPU kernels support these reductions
     Opt-in: more nodes; useful only if an accelerator supports pooling but not these reductions. A pool of infinite elements
     gives the largest finite number, so x must not depend on an infinite constant, such as a mask has.
     """
@@ -208,7 +194,6 @@ def _rows(m: Match) -> tuple[tuple[int, ...], int, int] | None:
 def softmax_of_rows(m: Match) -> Replacement:
     """Softmax(x)  ->  Reshape(Softmax<1>(Reshape(x))) of a matrix, if the axis is the last
 
-    Counterpart: none: CPU kernels support any rank
     Opt-in: more nodes; useful only if an accelerator supports only matrices: NNAPI below feature level 29.
     """
     found = _rows(m)
@@ -222,7 +207,6 @@ def softmax_of_rows(m: Match) -> Replacement:
 def softmax_of_last_axis(m: Match) -> Replacement:
     """Softmax(x) along another axis  ->  Transpose(Softmax(Transpose(x))) along the last; also LogSoftmax
 
-    Counterpart: none: CPU kernels support any axis
     Opt-in: two more nodes; useful only if an accelerator supports only the last axis: NNAPI below feature level 29.
     """
     rank = m.x.rank
@@ -238,11 +222,7 @@ def softmax_of_last_axis(m: Match) -> Replacement:
 
 @rule("LogSoftmaxToParts", P("LogSoftmax", "x"))
 def log_softmax(m: Match) -> Replacement:
-    """LogSoftmax(x)  ->  d - Log(sum of Exp(d)) with d = x - max(x), if the axis is the last
-
-    Counterpart: none: CPU kernels support LogSoftmax
-    Opt-in: more nodes; useful only if an accelerator supports them but not LogSoftmax.
-    """
+    """LogSoftmax(x)  ->  d - Log(sum of Exp(d)) with d = x - max(x), if the axis is the last"""
     found = _rows(m)
     if found is None:
         return None

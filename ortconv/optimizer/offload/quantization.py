@@ -7,6 +7,7 @@ import math
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import are_numbers
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.offload.parts import op, reshape
 from ortconv.optimizer.pattern import Match, P
@@ -27,10 +28,6 @@ _DQ = P("DequantizeLinear", "q", "scale", "zero", name="dq")
 _WEIGHTS = P("DequantizeLinear", "w", ..., name="weights")
 
 
-def _are_single_constants(*values: Value | None) -> bool:
-    return all(v is not None and v.constant is not None and v.constant.size == 1 for v in values)
-
-
 @rule("QDQReshapes", P("QuantizeLinear", P(("Flatten", "Squeeze", "Unsqueeze"), _DQ, ..., name="move"), "s", "z"))
 def quantized_reshape(m: Match) -> Replacement:
     """QuantizeLinear(Flatten(DequantizeLinear(q)))  ->  the same around a Reshape; also Squeeze and Unsqueeze
@@ -49,14 +46,13 @@ def quantized_reshape(m: Match) -> Replacement:
 def quantized_rows(m: Match) -> Replacement:
     """MatMul(a, b) between quantizers  ->  MatMul of matrices between Reshapes, all of them between quantizers, for constant b
 
-    Counterpart: none: CPU kernels support stacks of matrices
     Opt-in: more nodes; useful only if an accelerator supports only matrices.
     """
     dq, weights = m.node("dq"), m.node("weights")
     left, right = dq.out.static_shape, weights.out.static_shape
     if left is None or right is None or len(left) < 3 or len(right) != 2 or 0 in (*left, *right):
         return None
-    if m.w.constant is None or not _are_single_constants(m.scale, m.zero, m.s, m.z):
+    if m.w.constant is None or not are_numbers((m.scale, m.zero, m.s, m.z), 1):
         return None
 
     def again(x: NewInput, scale: Value, zero: Value) -> New:

@@ -96,7 +96,6 @@ def plain_resize(m: Match) -> Replacement:
 
     Nearest neighbors become asymmetric and rounded down; pytorch_half_pixel becomes half_pixel if no axis shrinks to 1.
 
-    Counterpart: none: CPU kernels support every form
     Opt-in: useful only for an accelerator that has only the plain forms.
     """
     node, shapes, scales = m.root, _shapes(m.root), _scales(m.root)
@@ -110,11 +109,9 @@ def plain_resize(m: Match) -> Replacement:
     if not by_scale and not needs_both:
         return New("Resize", [m.x, None, None, integers(out)], attrs, like=node)
     stated = np.array(scales, np.float32) if by_scale else scales_between(shape, out)
-    return (
-        None
-        if stated is None
-        else New("Resize", [m.x, node.input(1) if needs_both else None, stated], attrs, like=node)
-    )
+    if stated is None:
+        return None
+    return New("Resize", [m.x, node.input(1) if needs_both else None, stated], attrs, like=node)
 
 
 def _plain_attributes(node: Node, shape: Sequence[int], out: Sequence[int]) -> dict[str, Attribute]:
@@ -140,7 +137,6 @@ def _is_empty_constant(value: Value | None) -> bool:
 def nearest(m: Match) -> Replacement:
     """Resize<nearest>(x) or Upsample<nearest>(x)  ->  Gather of the nearest elements along each axis
 
-    Counterpart: none: CPU kernels support Resize
     Opt-in: more nodes; useful only if an accelerator supports Gather but not this Resize.
     """
     found = _nearest(m.root) if is_float(m.x) else None

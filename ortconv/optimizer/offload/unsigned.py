@@ -88,13 +88,9 @@ def _edges_around(value: Value, graph: Graph) -> list[tuple[Node, Edge]] | None:
 def _may_rise(end: tuple[Node, Edge]) -> bool:
     """True for an int8 tensor whose zero point at this node is a constant of that type, if it needs one."""
     node, (value, slot) = end
-    zero = _zero_point(node, slot)
+    zero = None if slot is None else node.input(slot)
     has_zero = zero is not None and zero.constant is not None and _is_signed(zero)
     return _is_signed(value) and (slot is None or has_zero)
-
-
-def _zero_point(node: Node, slot: int | None) -> Value | None:
-    return None if slot is None else node.input(slot)
 
 
 def _component(start: Value, graph: Graph) -> tuple[list[Value], dict[tuple[Node, int], Value]] | None:
@@ -105,8 +101,7 @@ def _component(start: Value, graph: Graph) -> tuple[list[Value], dict[tuple[Node
         if around is None:
             return None
         for node, (value, slot) in around:
-            zero = _zero_point(node, slot)
-            if slot is not None and zero is not None:
+            if slot is not None and (zero := node.input(slot)) is not None:
                 zeros[node, slot] = zero
             if value not in values:
                 values[value] = None

@@ -16,11 +16,8 @@ SYSTEMS = {5: "iOS 15 or macOS 12", 6: "iOS 16 or macOS 13", 7: "iOS 17 or macOS
 
 def needs_version(what: str, version: int, target: Target) -> Objections:
     if target.coreml_version < version:
-        yield Objection(
-            "coreml-version",
-            f"{what} needs CoreML version {version}: the target has {target.coreml_version}",
-            f"ask for {SYSTEMS[version]} at least: --coreml-version {version}",
-        )
+        message = f"{what} needs CoreML version {version}: the target has {target.coreml_version}"
+        yield Objection("coreml-version", message, f"ask for {SYSTEMS[version]} at least: --coreml-version {version}")
 
 
 def by_format(neural_network: Check, ml_program: Check) -> Check:

@@ -48,17 +48,15 @@ def clip(unit: NodeUnit, target: Target) -> Objections:
         yield from typed(DType.FLOAT)(unit, target)
 
 
-both_bool = dtype(DType.BOOL, slots=(0, 1))
 choice = all_of(dtype(DType.BOOL), dtype(DType.FLOAT, DType.FLOAT16, slots=(1, 2)))
-PRELU = all_of(rank(3, 4), constant(1), slope)
 
 ROWS = (
     *(CoremlRow(op, since=7) for op in ("Add", "Mul", "Sub", "Div")),
     CoremlRow("Pow", since=7, types=same_types),
-    CoremlRow("And", formats=ML_PROGRAM, types=both_bool),
+    CoremlRow("And", formats=ML_PROGRAM, types=dtype(DType.BOOL, slots=(0, 1))),
     CoremlRow("Where", formats=ML_PROGRAM, types=choice),
     *(CoremlRow(op, since=6) for op in ("Sigmoid", "Tanh", "Relu", "LeakyRelu")),
-    CoremlRow("PRelu", since=6, check=PRELU),
+    CoremlRow("PRelu", since=6, check=all_of(rank(3, 4), constant(1), slope)),
     CoremlRow("QuickGelu", formats=ML_PROGRAM, domains=(MICROSOFT,)),
     CoremlRow("HardSigmoid", since=6, types=typed(DType.FLOAT)),
     CoremlRow("Elu", since=6, formats=ML_PROGRAM),

@@ -144,17 +144,15 @@ def repeats(unit: NodeUnit, target: Target) -> Objections:
 def whole_shape(unit: NodeUnit, target: Target) -> Objections:
     yield from attribute_is("start", 0)(unit, target)
     if "end" in unit.target.attrs:
-        yield Objection(
-            "attribute", f"end is {unit.target.attrs['end']}: {target.name} accepts none", "use Slice behind it"
-        )
+        message = f"end is {unit.target.attrs['end']}: {target.name} accepts none"
+        yield Objection("attribute", message, "use Slice behind it")
 
 
 def some_shape(unit: NodeUnit, target: Target) -> Objections:
     found, start, end = unit.rank(0), unit.target.attr("start", 0), unit.target.attr("end", None)
     if found is not None and not range(found)[start:end]:
-        yield Objection(
-            "empty", f"nothing is left of {found} dimensions from {start} on: {target.name} needs an element"
-        )
+        message = f"nothing is left of {found} dimensions from {start} on"
+        yield Objection("empty", f"{message}: {target.name} needs an element")
 
 
 def images_by_channel(unit: NodeUnit, target: Target) -> Objections:

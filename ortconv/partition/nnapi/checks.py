@@ -15,11 +15,8 @@ from ortconv.partition.policy import Objection, Objections, Target
 
 def needs_level(what: str, level: int, target: Target) -> Objections:
     if target.feature_level < level:
-        yield Objection(
-            "feature-level",
-            f"{what} needs feature level {level}: the target has {target.feature_level}",
-            f"raise the feature level to {level} if all your devices have it",
-        )
+        message = f"{what} needs feature level {level}: the target has {target.feature_level}"
+        yield Objection("feature-level", message, f"raise the feature level to {level} if all your devices have it")
 
 
 def static_shapes(unit: NodeUnit, target: Target) -> Objections:
@@ -35,12 +32,12 @@ float32 = dtype(DType.FLOAT)
 float32_or_uint8 = dtype(DType.FLOAT, DType.UINT8)
 
 
-def nchw_level(what: str, level: int) -> Check:
-    """Require feature level `level` if the target keeps the NCHW layout."""
+def nchw_level(what: str) -> Check:
+    """Require feature level 29 if the target keeps the NCHW layout."""
 
     def check(unit: NodeUnit, target: Target) -> Objections:
         if target.use_nchw:
-            yield from needs_level(f"{what} in NCHW layout", level, target)
+            yield from needs_level(f"{what} in NCHW layout", 29, target)
 
     return check
 
@@ -107,28 +104,14 @@ def _activation(operand: UnitOperand | None, what: str) -> Objections:
         yield Objection("quantization", f"{what} is not quantized: NNAPI needs all tensors of this operator as uint8")
         return
     if operand.value.dtype is not DType.UINT8:
-        found = type_name(operand.value.dtype)
-        yield Objection(
-            "quantization",
-            f"{what} is {found}: NNAPI accepts uint8",
-            "quantize activations to uint8, with zero points greater by 128",
-        )
-    yield from _per_tensor(operand, what)
-
-
-def _per_tensor(operand: UnitOperand, what: str) -> Objections:
+        message = f"{what} is {type_name(operand.value.dtype)}: NNAPI accepts uint8"
+        yield Objection("quantization", message, "quantize activations to uint8, with zero points greater by 128")
     for name, value in (("scale", operand.scale), ("zero point", operand.zero_point)):
-        if value is None:
-            continue
-        const = value.constant
-        if const is None:
+        if value is not None and value.constant is None:
             yield Objection("quantization", f"the {name} of {what} is computed or fed: NNAPI needs a constant")
-        elif const.size != 1:
-            yield Objection(
-                "quantization",
-                f"the {name} of {what} has {const.size} elements: NNAPI accepts 1 here",
-                f"quantize per tensor, {CHANGED}",
-            )
+        elif value is not None and value.constant is not None and value.constant.size != 1:
+            message = f"the {name} of {what} has {value.constant.size} elements: NNAPI accepts 1 here"
+            yield Objection("quantization", message, f"quantize per tensor, {CHANGED}")
 
 
 def _weights(unit: NodeUnit, slot: int, target: Target) -> Objections:
@@ -137,20 +120,13 @@ def _weights(unit: NodeUnit, slot: int, target: Target) -> Objections:
     if operand is None or operand.scale is None or operand.value.dtype is DType.UINT8:
         yield from _activation(operand, what)
     elif operand.value.dtype is not DType.INT8:
-        found = type_name(operand.value.dtype)
-        yield Objection(
-            "quantization", f"{what} is {found}: NNAPI accepts uint8 or int8", f"quantize weights to int8, {CHANGED}"
-        )
+        message = f"{what} is {type_name(operand.value.dtype)}: NNAPI accepts uint8 or int8"
+        yield Objection("quantization", message, f"quantize weights to int8, {CHANGED}")
     else:
-        yield from _int8_weights(unit, operand, what, target)
-
-
-def _int8_weights(unit: NodeUnit, operand: UnitOperand, what: str, target: Target) -> Objections:
-    channels = operand.value.static_shape[0] if operand.value.static_shape else 1
-    if operand.scale is not None:
+        channels = (operand.value.static_shape or (1,))[0]
         yield from _int8_scale(unit, operand.scale.constant, channels, what, target)
-    if operand.zero_point is not None:
-        yield from _int8_zero_point(operand.zero_point.constant, channels, what)
+        if operand.zero_point is not None:
+            yield from _int8_zero_point(operand.zero_point.constant, channels, what)
 
 
 def _int8_scale(unit: NodeUnit, scale: Tensor | None, channels: int, what: str, target: Target) -> Objections:
@@ -205,11 +181,9 @@ def coarser_output(level: int | None = None) -> Check:
         if out > a * b:
             return
         limit = "" if level is None else f" below feature level {level} (the target has {target.feature_level})"
-        yield Objection(
-            "quantization",
-            f"the output has scale {out:.9g}, the inputs {a:.9g} and {b:.9g}: NNAPI needs a scale above {a * b:.9g}{limit}",
-            f"quantize the output with a wider range, {CHANGED}",
-        )
+        message = f"the output has scale {out:.9g}, the inputs {a:.9g} and {b:.9g}"
+        needed = f"NNAPI needs a scale above {a * b:.9g}{limit}"
+        yield Objection("quantization", f"{message}: {needed}", f"quantize the output with a wider range, {CHANGED}")
 
     return check
 
@@ -219,19 +193,13 @@ def is_quantized(unit: NodeUnit) -> bool:
     return unit.outputs[0] is not None and unit.outputs[0].scale is not None and unit.op != "QuantizeLinear"
 
 
-def output_parameters(scale: float, zero: int) -> Check:
-    """Require exactly this scale and zero point for the output in the quantized form."""
-
-    def check(unit: NodeUnit, target: Target) -> Objections:
-        found = parameters(unit.outputs[0]) if is_quantized(unit) else None
-        if found is not None and found != (scale, zero):
-            yield Objection(
-                "quantization",
-                f"the output has scale {found[0]:.9g} and zero point {found[1]}: NNAPI has scale {scale:.9g} and {zero}",
-                f"quantize this output with scale 1/{1 / scale:g} and zero point {zero}, {CHANGED}",
-            )
-
-    return check
+def output_of_256ths(unit: NodeUnit, target: Target) -> Objections:
+    """Require exactly scale 1/256 and zero point 0 for the output in the quantized form."""
+    found = parameters(unit.outputs[0]) if is_quantized(unit) else None
+    if found is not None and found != (1 / 256, 0):
+        message = f"the output has scale {found[0]:.9g} and zero point {found[1]}: NNAPI has scale 0.00390625 and 0"
+        advice = f"quantize this output with scale 1/256 and zero point 0, {CHANGED}"
+        yield Objection("quantization", message, advice)
 
 
 def keeps_parameters(unit: NodeUnit, target: Target) -> Objections:
@@ -242,9 +210,6 @@ def keeps_parameters(unit: NodeUnit, target: Target) -> Objections:
     for slot, operand in enumerate(unit.inputs):
         found = parameters(operand)
         if found is not None and output is not None and found != output:
-            yield Objection(
-                "quantization",
-                f"{role(unit, slot)} has scale {found[0]:.9g} and zero point {found[1]}, "
-                f"the output {output[0]:.9g} and {output[1]}: NNAPI needs them equal",
-                f"quantize input and output with the same range, {CHANGED}",
-            )
+            own = f"{role(unit, slot)} has scale {found[0]:.9g} and zero point {found[1]}"
+            message = f"{own}, the output {output[0]:.9g} and {output[1]}: NNAPI needs them equal"
+            yield Objection("quantization", message, f"quantize input and output with the same range, {CHANGED}")

@@ -21,21 +21,22 @@ def dilations(unit: NodeUnit, target: Target) -> Objections:
     if all(d == 1 for d in values):
         return
     yield from needs_level(f"dilations {list(values)}", 29, target)
-    group = unit.target.attr("group", 1)
-    weights = unit.shape(1)
-    if group != 1 and weights is not None and len(weights) > 1 and weights[1] != 1:
-        yield Objection(
-            "attribute",
-            f"dilations are {list(values)} in {group} groups of {weights[1]} channels: "
-            "NNAPI dilates convolutions of 1 group, or of 1 channel per group",
-        )
+    if inside := _groups(unit):
+        wanted = "NNAPI dilates convolutions of 1 group, or of 1 channel per group"
+        yield Objection("attribute", f"dilations are {list(values)} in {inside}: {wanted}")
 
 
 def groups(unit: NodeUnit, target: Target) -> Objections:
     """Require feature level 29 for groups of several channels, which become GROUPED_CONV_2D."""
+    if found := _groups(unit):
+        yield from needs_level(f"a convolution of {found}", 29, target)
+
+
+def _groups(unit: NodeUnit) -> str:
+    """The number of groups, and of the channels of each, as text; empty for one group, or one channel in each."""
     weights, group = unit.shape(1), unit.target.attr("group", 1)
-    if group != 1 and weights is not None and len(weights) > 1 and weights[1] != 1:
-        yield from needs_level(f"a convolution of {group} groups of {weights[1]} channels", 29, target)
+    several = group != 1 and weights is not None and len(weights) > 1 and weights[1] != 1
+    return f"{group} groups of {weights[1]} channels" if several and weights else ""
 
 
 def padding(unit: NodeUnit, target: Target) -> Objections:
@@ -46,9 +47,7 @@ def padding(unit: NodeUnit, target: Target) -> Objections:
 
 WIDER = "add a dimension of 1 to image and weights with Reshapes, and remove it after the node"
 WEIGHTS = quantized((0,), weights=1)
-CHECK = all_of(
-    nchw_level("convolution", 29), rank(4, 4, 1, fewer="", more=WIDER), constant(1), constant_bias, dilations
-)
+CHECK = all_of(nchw_level("convolution"), rank(4, 4, 1, fewer="", more=WIDER), constant(1), constant_bias, dilations)
 RUNTIME = all_of(groups, padding, coarser_output(29))
 
 ROWS = (

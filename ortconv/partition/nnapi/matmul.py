@@ -28,11 +28,8 @@ def gemm_bias(unit: NodeUnit, target: Target) -> Objections:
         return
     columns = weights[0 if unit.target.attr("transB", 0) else 1]
     if not shape or shape[-1] != columns or any(d != 1 for d in shape[:-1]):
-        yield Objection(
-            "shape",
-            f"{role(unit, 2)} has shape {list(shape)}: NNAPI accepts [{columns}] or [1,{columns}]",
-            "add it with Add behind the Gemm",
-        )
+        message = f"{role(unit, 2)} has shape {list(shape)}: NNAPI accepts [{columns}] or [1,{columns}]"
+        yield Objection("shape", message, "add it with Add behind the Gemm")
     elif len(shape) != 1:
         yield from needs_level(f"a bias of rank {len(shape)}", 28, target)
 
@@ -50,11 +47,8 @@ def matmul(unit: NodeUnit, target: Target) -> Objections:
         if unit.constant(1) is None:
             yield not_constant(unit, 1, target)
     elif len(a) != len(b) or len(a) < 3:
-        yield Objection(
-            "rank",
-            f"the inputs have ranks {len(a)} and {len(b)}: NNAPI accepts 2 and 2, or equal ones from 3",
-            _same_rank(unit, len(a), len(b)),
-        )
+        message = f"the inputs have ranks {len(a)} and {len(b)}: NNAPI accepts 2 and 2, or equal ones from 3"
+        yield Objection("rank", message, _same_rank(unit, len(a), len(b)))
     else:
         yield from needs_level(f"a MatMul of rank {len(a)}", 29, target)
         if a[:-2] != b[:-2]:

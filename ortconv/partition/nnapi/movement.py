@@ -25,9 +25,8 @@ def reshape(unit: NodeUnit, target: Target) -> Objections:
             yield Objection("empty", f"the shape is {list(sizes)} with allowzero 1: no dimension may be 0")
             return
         if axis < len(source) and source[axis] == 0:
-            yield Objection(
-                "empty", f"the shape {list(sizes)} copies dimension {axis} of {list(source)}: it may not be 0"
-            )
+            message = f"the shape {list(sizes)} copies dimension {axis} of {list(source)}"
+            yield Objection("empty", f"{message}: it may not be 0")
 
 
 def flatten(unit: NodeUnit, target: Target) -> Objections:
@@ -57,11 +56,8 @@ def no_negative_indices(unit: NodeUnit, target: Target) -> Objections:
     indices = unit.constant(1)
     least = 0 if indices is None else int(indices.numpy().min(initial=0))
     if least < 0:
-        yield Objection(
-            "constant",
-            f"{role(unit, 1)} holds {least}: NNAPI accepts indices from 0",
-            "add the size of the dimension to the indices below 0",
-        )
+        message = f"{role(unit, 1)} holds {least}: NNAPI accepts indices from 0"
+        yield Objection("constant", message, "add the size of the dimension to the indices below 0")
 
 
 def split(unit: NodeUnit, target: Target) -> Objections:
@@ -72,28 +68,23 @@ def split(unit: NodeUnit, target: Target) -> Objections:
         yield not_constant(unit, 1, target)
     if not shape or not -len(shape) <= axis < len(shape):
         return
-    size = shape[axis]
-    parts = ints(unit.input(1))
-    if parts is not None:
-        if len(set(parts)) > 1 or sum(parts) != size:
-            message = f"the parts of dimension {size} are {list(parts)}: NNAPI needs them equal"
-            yield Objection("shape", message, "write it as Slice nodes")
-    elif unit.input(1) is None:
-        count = unit.target.attr("num_outputs", len(unit.target.outputs))
-        if count < 1 or size % count:
-            message = f"dimension {size} is split into {count} parts: NNAPI needs them equal"
-            yield Objection("shape", message, "write it as Slice nodes")
+    size, parts = shape[axis], ints(unit.input(1))
+    count = unit.target.attr("num_outputs", len(unit.target.outputs))
+    if parts is not None and (len(set(parts)) > 1 or sum(parts) != size):
+        found = f"the parts of dimension {size} are {list(parts)}"
+    elif unit.input(1) is None and (count < 1 or size % count):
+        found = f"dimension {size} is split into {count} parts"
+    else:
+        return
+    yield Objection("shape", f"{found}: NNAPI needs them equal", "write it as Slice nodes")
 
 
 def pad(unit: NodeUnit, target: Target) -> Objections:
     """Require mode constant and constant amounts of at least 0 on all axes."""
     inputs = unit.target.inputs
     if len(inputs) > 2 and inputs[2] is None:
-        yield Objection(
-            "constant",
-            "constant_value is listed with an empty name: NNAPI needs a constant",
-            "state the value, or end the inputs before it",
-        )
+        message = "constant_value is listed with an empty name: NNAPI needs a constant"
+        yield Objection("constant", message, "state the value, or end the inputs before it")
     pads, source = ints(unit.input(1)), unit.rank(0)
     if pads is None:
         return
@@ -144,5 +135,5 @@ ROWS = (
     NnapiRow("Pad", since=11, level=29, check=all_of(SHAPED, not_empty, CONSTANT, constant(1, 2), pad),
         runtime=separate),
     NnapiRow("DepthToSpace",
-        check=all_of(nchw_level("DepthToSpace", 29), images, rank(4, 4), attribute_is("mode", "DCR", instead=CHANNELS))),
+        check=all_of(nchw_level("DepthToSpace"), images, rank(4, 4), attribute_is("mode", "DCR", instead=CHANNELS))),
 )  # fmt: skip

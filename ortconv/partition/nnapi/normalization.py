@@ -5,7 +5,7 @@ from __future__ import annotations
 from ortconv.ir.operands import ints
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import INFERENCE, all_of, constant, rank, role
-from ortconv.partition.nnapi.checks import images, nchw_level, output_parameters, quantized
+from ortconv.partition.nnapi.checks import images, nchw_level, output_of_256ths, quantized
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Objection, Objections, Target
 
@@ -24,19 +24,15 @@ def softmax(unit: NodeUnit, target: Target) -> Objections:
         return
     below = f"below feature level 29 (the target has {target.feature_level})"
     if found not in (2, 4):
-        yield Objection(
-            "rank", f"{role(unit, 0)} has rank {found}: NNAPI accepts 2 or 4 {below}", "reshape it to a matrix and back"
-        )
+        message = f"{role(unit, 0)} has rank {found}: NNAPI accepts 2 or 4 {below}"
+        yield Objection("rank", message, "reshape it to a matrix and back")
     # The default of 1 holds here in every version: the execution provider does not know that of version 13.
     axis = unit.target.attr("axis", 1)
     if axis not in (-1, found - 1):
-        yield Objection(
-            "attribute",
-            f"axis is {axis}: NNAPI accepts {found - 1}, the last, {below}",
-            "transpose the axis to the end and back"
-            if "axis" in unit.target.attrs
-            else f"state the axis, {found - 1}: ONNX Runtime's provider accepts 1 for the default",
-        )
+        advice = "transpose the axis to the end and back"
+        if "axis" not in unit.target.attrs:
+            advice = f"state the axis, {found - 1}: ONNX Runtime's provider accepts 1 for the default"
+        yield Objection("attribute", f"axis is {axis}: NNAPI accepts {found - 1}, the last, {below}", advice)
 
 
 def no_noop(unit: NodeUnit, target: Target) -> Objections:
@@ -48,8 +44,7 @@ def no_noop(unit: NodeUnit, target: Target) -> Objections:
 
 ROWS = (
     NnapiRow("BatchNormalization", since=7, check=all_of(images, rank(0, 4), INFERENCE), takes_empty=True),
-    NnapiRow("LRN", level=28, check=all_of(nchw_level("LRN", 29), rank(4, 4))),
-    NnapiRow("Softmax", level=28, check=all_of(softmax, output_parameters(1 / 256, 0)), qdq=quantized(), runtime=rank(0, 4),
-        takes_empty=True),
+    NnapiRow("LRN", level=28, check=all_of(nchw_level("LRN"), rank(4, 4))),
+    NnapiRow("Softmax", level=28, check=all_of(softmax, output_of_256ths), qdq=quantized(), runtime=rank(0, 4), takes_empty=True),
     NnapiRow("ReduceMean", level=28, check=all_of(rank(1, 4), constant(1), no_noop)),
 )  # fmt: skip

@@ -16,7 +16,7 @@ def padding(unit: NodeUnit, target: Target) -> Objections:
     yield from window(unit, unit.target.attr("kernel_shape", ()))
 
 
-LEVEL = nchw_level("pooling", 29)
+LEVEL = nchw_level("pooling")
 WHOLE = all_of(LEVEL, rank(4, 4))
 WINDOW = all_of(LEVEL, rank(4, 4, fewer="", more=WIDER), kernel_rank, attribute_is("ceil_mode", 0), ones("dilations"))
 AVERAGE = all_of(

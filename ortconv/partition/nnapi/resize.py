@@ -24,9 +24,8 @@ def coordinates(unit: NodeUnit, target: Target) -> Objections:
     elif transform in ("half_pixel", "align_corners"):
         yield from needs_level(f"coordinate_transformation_mode {transform}", 30, target)
     elif transform != "asymmetric":
-        message = (
-            f"coordinate_transformation_mode is {transform}: NNAPI accepts asymmetric, half_pixel or align_corners"
-        )
+        wanted = "NNAPI accepts asymmetric, half_pixel or align_corners"
+        message = f"coordinate_transformation_mode is {transform}: {wanted}"
         yield Objection("attribute", message, f"export with asymmetric coordinates, {CHANGED}")
 
 
@@ -61,10 +60,8 @@ def _layout(shape: tuple[int, ...], values: list[float], slot: int, target: Targ
     channel = 1 if nchw else 3
     for axis in (0, channel):
         if values[axis] != kept[axis]:
-            yield Objection(
-                "shape",
-                f"{name}[{axis}] is {values[axis]:g}: NNAPI accepts {kept[axis]}, only height and width may change",
-            )
+            wanted = f"NNAPI accepts {kept[axis]}, only height and width may change"
+            yield Objection("shape", f"{name}[{axis}] is {values[axis]:g}: {wanted}")
     if nchw:
         yield from needs_level("Resize in NCHW layout", 29, target)
     if slot == 2:

@@ -85,13 +85,9 @@ def _provider(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[
 
 
 def _no_qdq(unit: NodeUnit) -> Objection:
-    source = unit.input(0)
-    return Objection(
-        "qdq",
-        f"NNAPI runs {unit.op} only in float: this QDQ group of {len(unit.nodes)} nodes computes in "
-        f"{type_name(None if source is None else source.dtype)}",
-        f"leave {unit.op} unquantized, {CHANGED}",
-    )
+    group = f"this QDQ group of {len(unit.nodes)} nodes computes in {type_name(unit.dtype(0))}"
+    message = f"NNAPI runs {unit.op} only in float: {group}"
+    return Objection("qdq", message, f"leave {unit.op} unquantized, {CHANGED}")
 
 
 def _internal_uint8(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Objections:
@@ -99,9 +95,6 @@ def _internal_uint8(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Object
         return
     for slot, operand in enumerate(unit.inputs if unit.op == "Concat" else unit.inputs[:1]):
         if operand is not None and not in_group(operand.value):
-            yield Objection(
-                "internal-uint8",
-                f"input {slot} '{operand.value.name}' is uint8 and comes from outside of the partition: "
-                "its scale and zero point are unknown",
-                f"place {unit.op} between DequantizeLinear and QuantizeLinear" if ROWS[unit.op].qdq else "",
-            )
+            message = f"input {slot} '{operand.value.name}' is uint8 and comes from outside of the partition"
+            advice = f"place {unit.op} between DequantizeLinear and QuantizeLinear" if ROWS[unit.op].qdq else ""
+            yield Objection("internal-uint8", f"{message}: its scale and zero point are unknown", advice)

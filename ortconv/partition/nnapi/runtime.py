@@ -78,10 +78,8 @@ def _copied(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Iterator[Objec
     if (source.rank or 0) <= 4:
         return
     if not in_group(source) or source.is_output or sum(user.is_op("Identity") for user, _ in source.uses) > 1:
-        message = (
-            f"'{out.name}' is '{source.name}' of rank {source.rank} under another name: NNAPI copies rank 4 at most"
-        )
-        yield Objection(RUNTIME, message, "drop the Identity")
+        message = f"'{out.name}' is '{source.name}' of rank {source.rank} under another name"
+        yield Objection(RUNTIME, f"{message}: NNAPI copies rank 4 at most", "drop the Identity")
 
 
 def _fed_later(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
@@ -90,9 +88,8 @@ def _fed_later(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Iterator[Ob
     """
     for slot, operand in enumerate(unit.inputs):
         if slot and operand is not None and not (in_group(operand.value) or _is_known(operand.value)):
-            message = (
-                f"{role(unit, slot)} comes from outside of the partition, which only the first operand of a Concat may"
-            )
+            message = f"{role(unit, slot)} comes from outside of the partition"
+            message = f"{message}, which only the first operand of a Concat may"
             yield Objection(RUNTIME, message, "keep the nodes that make it in the partition")
 
 

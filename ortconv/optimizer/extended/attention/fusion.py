@@ -11,6 +11,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.conditions import exactly
 from ortconv.optimizer.engine import Context
+from ortconv.optimizer.extended.attention import making
 from ortconv.optimizer.extended.attention.biased import Biased, leaves_a_key, split_mask
 from ortconv.optimizer.extended.attention.heads import (
     Heads,
@@ -21,20 +22,7 @@ from ortconv.optimizer.extended.attention.heads import (
     split_heads,
     unflattened,
 )
-from ortconv.optimizer.extended.attention.making import (
-    MERGE,
-    Found,
-    attention,
-    by_groups,
-    has_expand,
-    masks_of,
-    may_make,
-    multi_head_attention,
-    put,
-    result_of,
-    with_past,
-    with_whole_bias,
-)
+from ortconv.optimizer.extended.attention.making import Found
 from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, Scores, number
 from ortconv.optimizer.extended.attention.past import Past, Pasts, past_of
 from ortconv.optimizer.extended.attention.projection import (
@@ -100,15 +88,15 @@ class _Fuser:
         before, label = len(self.graph), f.root.label
         seen = self._seen(f) if f.blind else None
         past = self._past(f)
-        if f.key.copies > 1 and (past is None or (f.bias is not None and not has_expand(self.graph))):
+        if f.key.copies > 1 and (past is None or (f.bias is not None and not making.has_expand(self.graph))):
             return False
-        f = f if past is None else by_groups(f, self.masks)
+        f = f if past is None else making.by_groups(f, self.masks)
         if past is not None or f.projections is not None:
-            f = with_whole_bias(f, past, self.masks, self.context)
+            f = making.with_whole_bias(f, past, self.masks, self.context)
         fused = self._fused(f, past)
         if fused is None:
             return False
-        put(f, result_of(f, fused, seen))
+        making.put(f, making.result_of(f, fused, seen))
         self.context.record("AttentionFusion", label, before - len(self.graph) + 1, 1)
         return True
 
@@ -120,19 +108,19 @@ class _Fuser:
 
     def _fused(self, f: Found, past: Past | None) -> Node | None:
         """The fused node; None if the release has none for these operands, or if their parts are faster."""
-        apart = may_make(f, "MultiHeadAttention", self.context)
+        apart = making.may_make(f, "MultiHeadAttention", self.context)
         packs = f.projections is not None and _may_pack(f.projections, self.owners) and _fills_tiles(f)
-        if packs and not (apart and (_is_long(f) or _is_short(f))) and may_make(f, "Attention", self.context):
-            return attention(f, self.packed)
+        if packs and not (apart and (_is_long(f) or _is_short(f))) and making.may_make(f, "Attention", self.context):
+            return making.attention(f, self.packed)
         if not apart or (past is None and _is_faster_in_parts(f)):
             return None
         if past is not None and self.context.may_touch(f.root, *(side.node for side in past)):
-            return with_past(f, past, self.context)
-        return multi_head_attention(f)
+            return making.with_past(f, past, self.context)
+        return making.multi_head_attention(f)
 
     def _past(self, f: Found) -> Past | None:
         """The past and present parts of keys and values, if attention may join them; the mask may need the number of keys."""
-        others = (f.query.source, *masks_of(f))
+        others = (f.query.source, *making.masks_of(f))
         past = self.pasts.find(f.key, f.value, others)
         if past is None and past_of(f.key, f.value) is not None:
             for side in (f.key, f.value):
@@ -162,7 +150,9 @@ def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
     if not context.may_touch(*nodes, *(node for side in heads for node in side.nodes), *biased.nodes):
         return None
     projections = _projections(*heads)
-    guarded = after.guard is not None and not _keeps_nan(biased, projections)
+    only_added = biased.layers is None and not biased.replaces
+    keeps_nan = projections is not None and only_added and leaves_a_key(biased.mask)  # see `_guard`
+    guarded = after.guard is not None and not keeps_nan
     if guarded and not _may_guard_rows(biased, *heads):
         return None
     mask = _mask(biased, after.root, heads, masks, guarded)
@@ -225,12 +215,6 @@ def _sides(biased: Biased, after: After) -> Sides | None:
     return Sides(heads, multiply, unstack, scale) if is_known(scale) else None
 
 
-def _keeps_nan(biased: Biased, projections: tuple[Projection, ...] | None) -> bool:
-    """True if NaN reaches the result even without the guard after the Softmax; see `_guard`."""
-    only_one = biased.layers is None and not biased.replaces
-    return projections is not None and only_one and leaves_a_key(biased.mask)
-
-
 def _may_guard_rows(biased: Biased, query: Heads, key: Heads, value: Heads) -> bool:
     """True if the guard after a Softmax can be replaced by one for whole rows of the result: those for which the mask
     leaves no key.
@@ -269,7 +253,7 @@ def _after(softmax: Node) -> After | None:
         return None
     unstack = only_reader(product.out) if product.out.rank == 3 else None
     root = only_reader(product.out if unstack is None else unstack.out)
-    return After(product, root, guard, unstack) if root is not None and transpose_perm(root) == MERGE else None
+    return After(product, root, guard, unstack) if root is not None and transpose_perm(root) == making.MERGE else None
 
 
 def _scores(value: Value) -> tuple[Path, Node | None] | None:

@@ -10,11 +10,10 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import ints
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import TensorType
 from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT, SWAP_HEADS
-from ortconv.optimizer.extended.attention.partial_rotary import is_plain, rotate, rotated, rotates_each
+from ortconv.optimizer.extended.attention.partial_rotary import by_rows, is_plain, rotate, rotated, rotates_each
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import transpose_perm
 
@@ -23,10 +22,7 @@ _HEADS = P("Transpose", P("Reshape", "x", "heads", name="split"), name="transpos
 
 @rule("RotaryRowsFusion", rotated(_HEADS))
 def rotate_rows(m: Match) -> Replacement:
-    """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), if the rows of x are split into heads
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), if the rows of x are split into heads"""
     split, transpose = m.node("split"), m.node("transpose")
     x, dims, width = m.x.shape, split.out.shape, m.cos.dim(1)
     if x is None or dims is None or len(x) != 3 or len(dims) != 4 or transpose_perm(transpose) != SPLIT:
@@ -42,16 +38,11 @@ def rotate_rows(m: Match) -> Replacement:
 @rule("RotaryRowsFusion", rotated(P("Transpose", "x", name="transpose")))
 def rotate_heads(m: Match) -> Replacement:
     """RotaryEmbedding(Transpose(x))  ->  Transpose(Reshape(RotaryEmbedding(Reshape(x)))), if x has rows of heads"""
-    width = m.cos.dim(1)
-    if m.x.rank != 4 or m.x.dtype is None or transpose_perm(m.node("transpose")) != SPLIT or not is_plain(m.root):
+    width, transpose = m.cos.dim(1), m.node("transpose")
+    if m.x.rank != 4 or transpose_perm(transpose) != SPLIT or not is_plain(m.root):
         return None
-    batch, length, count, size = m.x.shape or ()
-    if not isinstance(count, int) or not isinstance(width, int) or size != 2 * width:
-        return None
-    type = TensorType(m.x.dtype, (batch, length, count * size))
-    rows = New("Reshape", [m.x, np.array([0, 0, count * size], np.int64)], types=[type])
-    heads = New("Reshape", [rotate(m, rows, type), np.array([0, 0, count, size], np.int64)], types=[m.x.type])
-    return New("Transpose", [heads], like=m.node("transpose"))
+    heads = by_rows(m, m.x) if isinstance(width, int) and m.x.dim(3) == 2 * width else None
+    return heads and New("Transpose", [heads], like=transpose)
 
 
 NORMS = ("LayerNormalization", "SimplifiedLayerNormalization")
@@ -103,10 +94,7 @@ def _reshaped(m: Match, x: New) -> Replacement:
 
 @rule("HeadOrderFusion", _swapped(P("MatMul", "x", C("w"), name="product")))
 def swap_columns(m: Match) -> Replacement:
-    """Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(MatMul(x, w))))  ->  Reshape(MatMul(x, w')), with the columns of w in that order
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(MatMul(x, w))))  ->  Reshape(MatMul(x, w')), with the columns of w in that order"""
     product = m.node("product")
     order = _order(m, product.out)
     if order is None or m.w.rank != 2 or len(m.w.uses) > 1:

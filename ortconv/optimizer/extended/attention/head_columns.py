@@ -43,8 +43,6 @@ def fuse(graph: Graph, context: Context) -> int:
 
     The parts are groups of heads or, if a product with constant weights computes x, three groups of columns of each head; also of
     the heads after Transpose<0, 2, 1, 3>.
-
-    Counterpart: none: beyond ONNX Runtime
     """
     return sum(_fuse(node, context) for node in graph if node.is_op("Reshape") and node.out.rank == 4)
 

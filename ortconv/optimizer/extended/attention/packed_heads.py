@@ -75,8 +75,6 @@ def fuse(graph: Graph, context: Context) -> int:
     Reshape(x, (batch, rows, 3, heads, size))[:, :, i]  ->  Reshape(Split(x)[i]);
     Reshape(x, (batch, rows, heads, 3, size))[:, :, :, i]  ->  Split(Reshape(x, (batch, rows, heads, 3 * size)))[i];
     also behind a Transpose, which then follows
-
-    Counterpart: none: beyond ONNX Runtime
     """
     return sum(_fuse(node, context) for node in graph if node.is_op("Reshape"))
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operands import producer_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.symbols import times
-from ortconv.ir.types import TensorType, ValueType
-from ortconv.optimizer.conditions import equal_shapes
+from ortconv.ir.types import ValueType
+from ortconv.optimizer.conditions import equal_shapes, numbers, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT
 from ortconv.optimizer.extended.parts import sliced_part
@@ -36,18 +38,26 @@ def rotated(x: PatternInput) -> P:
     return P("RotaryEmbedding", x, "positions", "cos", "sin", domain=MICROSOFT, name="rotation")
 
 
-def rotate(m: Match, x: NewInput, type: ValueType | None) -> New:
-    """The matched rotation, applied to x, which has this type."""
-    inputs = (x, m.positions, m.cos, m.sin)
-    return New("RotaryEmbedding", inputs, like=m.node("rotation"), domain=MICROSOFT, types=[type])
+def rotate(m: Match, x: NewInput, type: ValueType | None, **attrs: Attribute) -> New:
+    """The matched rotation, applied to x, which has this type. With further attributes, it is named anew."""
+    rotation, inputs = m.node("rotation"), (x, m.positions, m.cos, m.sin)
+    like = None if attrs else rotation
+    return New("RotaryEmbedding", inputs, {**rotation.attrs, **attrs}, like=like, domain=MICROSOFT, types=[type])
+
+
+def by_rows(m: Match, x: Value, **attrs: Attribute) -> New | None:
+    """The matched rotation of heads (batch, rows, heads, size), applied to rows; None if a size is unknown."""
+    sizes = numbers(x.dim(2), x.dim(3))
+    if x.shape is None or not sizes:
+        return None
+    type = with_shape(x, (*x.shape[:2], prod(sizes)))
+    rows = New("Reshape", [x, np.array([0, 0, prod(sizes)], np.int64)], types=[type])
+    return New("Reshape", [rotate(m, rows, type, **attrs), np.array([0, 0, *sizes], np.int64)], types=[x.type])
 
 
 @rule("PartialRotaryFusion", P("Concat", rotated("part"), "rest"))
 def rotate_heads(m: Match) -> Replacement:
-    """Concat(RotaryEmbedding(first part of Transpose(x)), second part)  ->  Transpose(RotaryEmbedding<rotary_embedding_dim>(x))
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Concat(RotaryEmbedding(first part of Transpose(x)), second part)  ->  Transpose(RotaryEmbedding<rotary_embedding_dim>(x))"""
     transpose = producer_of(_whole(m), "Transpose")
     if transpose is None or transpose_perm(transpose) != SPLIT:
         return None
@@ -83,17 +93,10 @@ def _whole(m: Match) -> Value | None:
 
 def _rotate(m: Match, x: Value) -> New | None:
     """Heads (batch, rows, heads, size) with the first elements rotated."""
-    shape, width = x.shape, m.cos.dim(1)
-    if shape is None or not isinstance(width, int) or m.part.dim(3) != 2 * width:
+    sizes = numbers(x.dim(2), m.cos.dim(1))
+    if not sizes or m.part.dim(3) != 2 * sizes[1]:
         return None
-    batch, length, heads, size = shape
-    if not isinstance(heads, int) or not isinstance(size, int) or not isinstance(x.type, TensorType):
-        return None
-    type = TensorType(x.type.dtype, (batch, length, heads * size))
-    rows = New("Reshape", [x, np.array([0, 0, heads * size], np.int64)], types=[type])
-    attrs = {**m.node("rotation").attrs, "num_heads": heads, "rotary_embedding_dim": 2 * width}
-    rotated = New("RotaryEmbedding", [rows, m.positions, m.cos, m.sin], attrs, domain=MICROSOFT, types=[type])
-    return New("Reshape", [rotated, np.array([0, 0, heads, size], np.int64)], types=[x.type])
+    return by_rows(m, x, num_heads=sizes[0], rotary_embedding_dim=2 * sizes[1])
 
 
 RULES = rotate_heads + rotate_rows

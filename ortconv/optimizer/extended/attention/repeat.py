@@ -21,10 +21,7 @@ _WIDE = P(_COPYING, P("Unsqueeze", "x", ..., name="unsqueeze"), ..., name="expan
 
 @rule("RepeatFusion", P("Reshape", _WIDE, ...))
 def fuse_repeat(m: Match) -> Replacement:
-    """Reshape(Expand(Unsqueeze(x, axis + 1)))  ->  Gather(x, [0, 0, 1, 1, ...], axis); also with Tile
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Reshape(Expand(Unsqueeze(x, axis + 1)))  ->  Gather(x, [0, 0, 1, 1, ...], axis); also with Tile"""
     expand = m.node("expand")
     x = m.x
     shape, axes = x.shape, axes_of(m.node("unsqueeze"))
@@ -79,10 +76,7 @@ _REPEATED = P("Gather", "x", C("index"), name="gather")
 
 @rule("GroupedMatMulFusion", P("Transpose", _REPEATED))
 def transpose_before_repeat(m: Match) -> Replacement:
-    """Transpose(Gather(x, [0, 0, 1, 1, ...]))  ->  Gather(Transpose(x), [0, 0, 1, 1, ...]) along the new position of the axis
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Transpose(Gather(x, [0, 0, 1, 1, ...]))  ->  Gather(Transpose(x), [0, 0, 1, 1, ...]) along the new position of the axis"""
     gather = m.node("gather")
     perm, x = transpose_perm(m.root), m.x
     if perm is None or x.shape is None or repeats(gather) is None:

@@ -13,6 +13,7 @@ from ortconv.ir.operands import axes_of, only_reader, producer_of, scalar
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+from ortconv.optimizer.basic.mask_index import is_natural
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, array_of, equal_shapes, numbers, same_dim
 from ortconv.optimizer.engine import Context, New, insert_new
 from ortconv.optimizer.extended.attention.factors import Factors, Lookup, as_copies, copied_from, looked_up
@@ -64,7 +65,17 @@ class Tables:
         rows, length = r.x.dim(r.rows), cos.table.dim(0)
         if length != sin.table.dim(0) or (isinstance(rows, int) and isinstance(length, int) and rows > length):
             return None
-        return cos.positions, self._columns(cos), self._columns(sin)
+        return self._from_front(cos.positions, length, r.root), self._columns(cos), self._columns(sin)
+
+    def _from_front(self, positions: Value, length: Dim, before: Node) -> Value:
+        """The positions without negative ones, which Gather counts from the end: RotaryEmbedding refuses them."""
+        if is_natural(positions):
+            return positions
+        key = ("positions", positions, length)
+        if key not in self.made:
+            inputs = [positions, integers(self.graph, (length,), positions)]
+            self.made[key] = insert("Mod", inputs, positions.type, before)
+        return self.made[key]
 
     def _columns(self, lookup: Lookup) -> Value:
         """Some columns of a constant table."""
@@ -127,13 +138,14 @@ def fuse(graph: Graph, context: Context) -> int:
 
     Counterpart: none: its GroupQueryAttentionFusion supports other providers only
     """
-    tables = Tables(graph)
-    return sum(_fuse(node, tables, context) for node in graph if node.op in _PATTERNS and node.domain == "")
+    tables, roots = Tables(graph), _PATTERNS if graph.opset() >= SLICE_BY_INPUTS else ()
+    return sum(_fuse(node, tables, context) for node in graph if node.op in roots and node.domain == "")
 
 
 def _fuse(root: Node, tables: Tables, context: Context) -> bool:
     graph = tables.graph
-    found = None if graph.opset() < SLICE_BY_INPUTS else _find(root)
+    rotations = (_rotation(m) for pattern in _PATTERNS[root.op] for m in matches(pattern, root))
+    found = next(filter(None, rotations), None)
     if found is None or 0 in (found.x.shape or ()) or not context.may_touch(root, *found.nodes):
         return False
     if not context.may_make(graph, New("RotaryEmbedding", [found.x], domain=MICROSOFT)):
@@ -191,11 +203,6 @@ _PATTERNS = {
     ],
 }
 """The forms of a rotation, by the operator of their last node."""
-
-
-def _find(root: Node) -> Rotation | None:
-    found = (_rotation(m) for pattern in _PATTERNS[root.op] for m in matches(pattern, root))
-    return next(filter(None, found), None)
 
 
 def _rotation(m: Match) -> Rotation | None:

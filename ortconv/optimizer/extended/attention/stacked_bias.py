@@ -17,10 +17,7 @@ _STACKED = P("Softmax", P("Add", P("Reshape", _SUM, ..., name="reshape"), "mask"
 
 
 def fuse(graph: Graph, context: Context) -> int:
-    """Reshape(scores + bias) + mask  ->  Reshape(scores) + (Reshape(bias) + mask), before a Softmax
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Reshape(scores + bias) + mask  ->  Reshape(scores) + (Reshape(bias) + mask), before a Softmax"""
     softmaxes = [node for node in graph if node.op == "Softmax"] if graph.opset() >= SLICE_BY_INPUTS else []
     masks = Masks(graph)
     sums: dict[tuple[Value, Value], Value] = {}

@@ -25,7 +25,6 @@ from ortconv.optimizer.quantizers import (
     as_unsigned,
     dequantized,
     elements,
-    is_signed_constant,
     microsoft,
     quantize_patterns,
     quantizer,
@@ -52,10 +51,10 @@ def _byte_result(root: Node) -> Quantized | None:
 
 
 def _has_type(x: Quantized, y: Quantized, retype: bool) -> bool:
-    """True for an input per tensor with the type of the result, or with `retype` one that can be given this type."""
-    if x.dtype is y.dtype:
+    """True for an input per tensor with the type of the result, or with `retype` one that can be given this type: a constant."""
+    if x.dtype is y.dtype or not x.is_per_tensor:
         return x.is_per_tensor
-    return retype and y.dtype is DType.UINT8 and is_signed_constant(x)
+    return retype and (x.dtype, y.dtype) == (DType.INT8, DType.UINT8) and x.is_constant and x.value.constant is not None
 
 
 HEADROOM = 128

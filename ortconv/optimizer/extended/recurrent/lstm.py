@@ -57,8 +57,6 @@ def fuse(graph: Graph, context: Context) -> int:
     Forward or backward in time, layer by layer. Readers of inner states read them from the LSTM's outputs. NaN stays
     NaN, which ONNX Runtime's kernel alone would lose. If infinities of both signs are added in a gate, so that the sum
     is NaN, the result is a number.
-
-    Counterpart: none: beyond ONNX Runtime
     """
     if graph.opset() < OLDEST:
         return 0

@@ -12,10 +12,7 @@ from ortconv.optimizer.pattern import Match, P
 
 @rule("StackedSlicesElimination", P("Concat", ...))
 def stack_slices(m: Match) -> Replacement:
-    """Concat(Unsqueeze(x[0]), Unsqueeze(x[1]), ...) of all indices along an axis  ->  x, or Transpose(x)
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Concat(Unsqueeze(x[0]), Unsqueeze(x[1]), ...) of all indices along an axis  ->  x, or Transpose(x)"""
     rank, inputs = m.root.out.rank, m.root.inputs
     if not rank:
         return None

@@ -29,10 +29,7 @@ Key: TypeAlias = "tuple[Value, int, Value, bool, Value | None]"
 
 
 def fuse(graph: Graph, context: Context) -> int:
-    """MatMul(x[:, i], w) + b, or Gemm, for consecutive i  ->  (MatMul(x, w) + b)[:, i], as in an RNN unrolled over time
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """MatMul(x[:, i], w) + b, or Gemm, for consecutive i  ->  (MatMul(x, w) + b)[:, i], as in an RNN unrolled over time"""
     groups: dict[Key, list[tuple[int, Node]]] = {}
     for node in graph:
         if node.op in ("MatMul", "Gemm") and node.domain == "":
