@@ -24,8 +24,6 @@ def swap_scores(m: Match) -> Replacement:
     """Transpose(Softmax<axis -2>(Reshape(MatMul(a, b))))  ->  Softmax<axis -1>(Reshape(MatMul(Transpose(b), Transpose(a))))
 
     Only if a and b are transposed already. Keras computes the scores of attention so, with one column for each query.
-
-    Counterpart: none: beyond ONNX Runtime
     """
     softmax, split, rank = m.node("softmax"), m.node("split"), m.root.out.rank or 0
     product, sizes = m.node("product").out, sizes_of(split)
@@ -65,10 +63,7 @@ _POOLS = ("AveragePool", "LpPool", "MaxPool")
 
 @rule("PoolAxisFusion", P("Reshape", P(_POOLS, P("Reshape", "x", ..., name="before"), name="pool"), ...))
 def pool_other_axis(m: Match) -> Replacement:
-    """Reshape(MaxPool(Reshape(x)))  ->  MaxPool(x) along the other axis, if the Reshapes only swap rows with an axis of length 1
-
-    Counterpart: none: beyond ONNX Runtime
-    """
+    """Reshape(MaxPool(Reshape(x)))  ->  MaxPool(x) along the other axis, if the Reshapes only swap rows with an axis of length 1"""
     pool, before, x = m.node("pool"), m.node("before").out, m.x
     if (
         any(pool.outputs[1:])
