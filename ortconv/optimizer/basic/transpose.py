@@ -146,13 +146,14 @@ class _Sweep:
         """The cost of the move minus its savings: first in Transposes, then in axes along which data moves.
 
         A Transpose with several readers is saved only by all of them together. An output that leads to a later
-        Transpose costs nothing.
+        Transpose costs nothing, and saves those that cancel if no other node reads it.
         """
         values = dict.fromkeys(v for slot in found.slots if (v := node.inputs[slot]) is not None)
         costs = [self.cost_of_input(value, inverse(perm)) for value in values]
         for output, after in zip(node.outputs, found.perms, strict=True):
-            if output is not None and after is not None and output not in self.leads:
-                costs.append((1, _size(output.shape)))
+            if output is not None and after is not None:
+                change = -_canceling(output, after) if output in self.leads else 1
+                costs.append((change, change * _size(output.shape)))
         return sum(count for count, _ in costs), sum(size for _, size in costs)
 
     def cost_of_input(self, value: Value, perm: Perm) -> tuple[float, float]:
@@ -377,6 +378,14 @@ def _moves_only_ones(shape: Shape | None, perm: Perm) -> bool:
         return False
     axes = [axis for axis in perm if shape[axis] != 1]
     return axes == sorted(axes)
+
+
+def _canceling(value: Value, perm: Perm) -> int:
+    """The number of nodes that read a value, if each of them is a Transpose that undoes this permutation; otherwise 0."""
+    readers = value.consumers
+    perms = [transpose_perm(reader) for reader in readers if reader.graph is value.graph]
+    cancel = len(perms) == len(readers) and all(q is not None and compose(perm, q) == identity(len(perm)) for q in perms)
+    return len(readers) if cancel and not value.is_output else 0
 
 
 def _does_nothing(shape: Shape | None, perm: Perm) -> bool:
