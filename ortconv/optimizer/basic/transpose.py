@@ -17,7 +17,7 @@ from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operands import ints, only_reader, own_producer
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Shape
-from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, carries, push
+from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, absorbs, carries, push
 from ortconv.optimizer.conditions import same_dim, with_open, with_shape
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.insertion import insert
@@ -146,13 +146,14 @@ class _Sweep:
         """The cost of the move minus its savings: first in Transposes, then in axes along which data moves.
 
         A Transpose with several readers is saved only by all of them together. An output that leads to a later
-        Transpose costs nothing, and saves those that cancel if no other node reads it.
+        Transpose costs nothing, and neither does one whose readers need no Transpose.
         """
         values = dict.fromkeys(v for slot in found.slots if (v := node.inputs[slot]) is not None)
         costs = [self.cost_of_input(value, inverse(perm)) for value in values]
         for output, after in zip(node.outputs, found.perms, strict=True):
             if output is not None and after is not None:
-                change = -_canceling(output, after) if output in self.leads else 1
+                saved = self.saved_after(output, after)
+                change = -saved if saved is not None else int(output not in self.leads)
                 costs.append((change, change * _size(output.shape)))
         return sum(count for count, _ in costs), sum(size for _, size in costs)
 
@@ -166,6 +167,17 @@ class _Sweep:
             return (0, 0) if _is_dequantized_constant(value) else (1, size)
         cancels = compose(first.perm, perm) == identity(len(perm)) and self.is_removable(value, first.perm)
         return (-1 / readers, -size / readers) if cancels else (0, 0)
+
+    def saved_after(self, output: Value, perm: Perm) -> int | None:
+        """The number of Transposes that undo one of an output; None if another node reads it that needs it."""
+        saved = 0
+        for user, slot in output.uses:
+            later = transpose_perm(user)
+            undone = later is not None and compose(perm, later) == identity(len(perm))
+            if user.graph is not self.graph or not (undone or absorbs(user, slot, perm, self.handlers)):
+                return None
+            saved += undone
+        return None if output.is_output else saved
 
     def is_removable(self, value: Value, perm: Perm) -> bool:
         """True if every reader of a Transpose's output can read its input instead."""
@@ -378,14 +390,6 @@ def _moves_only_ones(shape: Shape | None, perm: Perm) -> bool:
         return False
     axes = [axis for axis in perm if shape[axis] != 1]
     return axes == sorted(axes)
-
-
-def _canceling(value: Value, perm: Perm) -> int:
-    """The number of nodes that read a value, if each of them is a Transpose that undoes this permutation; otherwise 0."""
-    readers = value.consumers
-    perms = [transpose_perm(reader) for reader in readers if reader.graph is value.graph]
-    cancel = len(perms) == len(readers) and all(q is not None and compose(perm, q) == identity(len(perm)) for q in perms)
-    return len(readers) if cancel and not value.is_output else 0
 
 
 def _does_nothing(shape: Shape | None, perm: Perm) -> bool:
