@@ -169,11 +169,14 @@ class _Sweep:
         return (-1 / readers, -size / readers) if cancels else (0, 0)
 
     def saved_after(self, output: Value, perm: Perm) -> int | None:
-        """The number of Transposes that undo one of an output; None if another node reads it that needs it."""
+        """The number of Transposes that undo one of an output; None if another node reads it that needs it.
+
+        One that leads to a later Transpose does not count: another move might restore it.
+        """
         saved = 0
         for user, slot in output.uses:
             later = transpose_perm(user)
-            undone = later is not None and compose(perm, later) == identity(len(perm))
+            undone = later is not None and compose(perm, later) == identity(len(perm)) and user.out not in self.leads
             if user.graph is not self.graph or not (undone or absorbs(user, slot, perm, self.handlers)):
                 return None
             saved += undone
