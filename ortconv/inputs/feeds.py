@@ -12,7 +12,7 @@ import numpy as np
 
 from ortconv.errors import UnsupportedError, UsageError
 from ortconv.inputs.categories import with_known_elements
-from ortconv.inputs.operand_roles import is_condition, is_divisor, is_float_index, parameter, upper_bound
+from ortconv.inputs.operand_roles import is_condition, is_divisor, is_float_index, parameter, sequences, upper_bound
 from ortconv.inputs.problem import Problem, Sizes
 from ortconv.inputs.repair import repair
 from ortconv.inputs.shapes import infer_shapes
@@ -153,10 +153,23 @@ def make(
             made[value.name] = np.array(held[value], np.int64)
             continue
         shape = () if value in problem.shaped else problem.shape(value, sizes)
+        lengths = None if value.name in draws else _lengths(problem, value, sizes)
+        if lengths is not None:
+            made[value.name] = lengths
+            continue
         drawn = generate(value, shape, seed, draws.get(value.name, Draw()))
         made[value.name] = drawn if kind == "drawn" else changed(value, drawn, kind)
     free = {name: array for name, array in made.items() if name not in draws}
     return made | with_known_elements(problem.graph, free, seed, all_kinds=kind == "drawn")
+
+
+def _lengths(problem: Problem, value: Value, sizes: Sizes) -> Array | None:
+    """Lengths of sequences that are as long as the input with the sequences; None for values other than lengths."""
+    batch = sequences(value)
+    shape = () if batch is None else problem.shape(batch, sizes)
+    if value.dtype is None or len(shape) < 2:
+        return None
+    return np.full(problem.shape(value, sizes), shape[1], value.dtype.numpy)
 
 
 def changed(value: Value, drawn: Any, kind: str) -> Any:

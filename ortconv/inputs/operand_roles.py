@@ -208,14 +208,15 @@ def _count(size: int, block: int, stride: int, dilation: int) -> int:
     return (size - dilation * (block - 1) - 1) // stride + 1
 
 
-def _whole_lengths(node: Node, shape: tuple[int, ...]) -> Array | None:
-    """Lengths of sequences that are as long as the batch of another input allows. Masks are computed up to the largest length."""
-    lengths, graph = node.inputs[0], node.graph
-    if lengths is None or lengths.rank != 1 or lengths.dtype not in (DType.INT32, DType.INT64) or graph is None:
+def sequences(lengths: Value) -> Value | None:
+    """The first input with sequences of these lengths, which has the same batch; None for values other than lengths.
+
+    Masks are computed up to the largest length.
+    """
+    is_list = lengths.rank == 1 and lengths.dtype in (DType.INT32, DType.INT64)
+    if lengths.graph is None or not is_list or not any(n.is_op("ReduceMax") and i == 0 for n, i in lengths.uses):
         return None
-    batches = [v for v in graph.inputs if (v.rank or 0) > 1 and v.dim(0) == lengths.dim(0)]
-    longest = next((size for size in (v.dim(1) for v in batches) if isinstance(size, int)), None)
-    return None if longest is None else np.full(shape, longest)
+    return next((v for v in lengths.graph.inputs if (v.rank or 0) > 1 and v.dim(0) == lengths.dim(0)), None)
 
 
 def _longest_text(node: Node, shape: tuple[int, ...]) -> Array:
@@ -261,7 +262,6 @@ ROLES: dict[str, dict[str, dict[int, Role]]] = {
         "OneHot": {1: Role(_depth)},
         "Pad": {1: ONE},
         "Range": {0: ZERO, 1: _number(5), 2: ONE},
-        "ReduceMax": {0: Role(_whole_lengths), 1: AXES},
         "Reshape": {1: Role(_reshape, is_shape=True)},
         "Resize": {1: Role(_region), 2: TWO, 3: LIKE_OUTPUT},
         "RoiAlign": {2: _along(0)},

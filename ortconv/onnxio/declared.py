@@ -19,7 +19,7 @@ from ortconv.onnxio.check import check_rules
 from ortconv.onnxio.imports import opset_of
 from ortconv.onnxio.infer import ContradictionError, infer_model, lacks_rank, without_dims
 from ortconv.onnxio.messages import contents, domain_of, input_symbols, label, walk
-from ortconv.onnxio.misnamed import misnamed
+from ortconv.onnxio.misnamed import misnamed, without_doubtful
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.scopes import INFERRED_BODIES
 from ortconv.onnxio.shield import hide, hide_misjudged
@@ -233,7 +233,8 @@ def _take(graphs: Sequence[GraphProto], read: TypeReader) -> TypesByGraph:
     """
     found: TypesByGraph = []
     for i, sub in enumerate(graphs):
-        found.append(_declared(sub, read, is_body=i > 0))
+        stated = _declared(sub, read, is_body=i > 0)
+        found.append(stated if i else without_doubtful(sub, stated))
         del sub.value_info[:]
         for info in sub.output if i == 0 else ():
             info.ClearField("type")

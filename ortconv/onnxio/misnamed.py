@@ -1,12 +1,14 @@
 """Checks the names of declared dimensions: that of an input may be at a value of another size.
 
-Exporters name the dimensions of outputs as their users state them. onnxruntime ignores these names.
+Exporters name the dimensions of outputs as their users state them, or as they guess. onnxruntime ignores these names.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import count, islice
+from itertools import chain, count, islice
 
 from ortconv.errors import OrtconvError
 from ortconv.ir.symbols import with_stated_sums
@@ -14,11 +16,33 @@ from ortconv.ir.types import Dim, TensorType, ValueType
 from ortconv.onnxio.build import TypeReader
 from ortconv.onnxio.infer import infer_model
 from ortconv.onnxio.messages import input_symbols
-from ortconv.onnxproto import ModelProto
+from ortconv.onnxproto import GraphProto, ModelProto
 from ortconv.watch import risky
 
 LEAST_PRIME = 101
 """The sizes tried are primes from here on: products and sums of them do not equal one of them by chance."""
+
+INVENTED_BY_TORCH = re.compile(r".+_dim_\d+$")
+
+
+def without_doubtful(graph: GraphProto, declared: dict[str, ValueType]) -> dict[str, ValueType]:
+    """The declared types of a graph, without the names that torch invents if several dimensions of outputs have them.
+
+    torch gives one name to dimensions of which it knows nothing, such as a batch and a height, or heights of several outputs.
+    """
+    shapes = {info.name: _dims(declared.get(info.name)) for info in graph.output}
+    names = Counter(
+        d for d in chain.from_iterable(shapes.values()) if isinstance(d, str) and INVENTED_BY_TORCH.match(d)
+    )
+    doubtful = {name for name, times in names.items() if times > 1}.difference(input_symbols(graph))
+    return {name: _without(type, doubtful) if name in shapes else type for name, type in declared.items()}
+
+
+def _without(type: ValueType, names: set[str]) -> ValueType:
+    dims = _dims(type)
+    if not isinstance(type, TensorType) or names.isdisjoint(dims):
+        return type
+    return TensorType(type.dtype, tuple(None if d in names else d for d in dims))
 
 
 def misnamed(message: bytes, declared: Mapping[str, ValueType]) -> Iterator[str]:

@@ -16,7 +16,7 @@ import ortconv
 from ortconv.errors import UnsupportedError
 from ortconv.inputs.candidates import accepted, candidates, first_run
 from ortconv.inputs.feeds import Draw, changed, free_problem, generate, make
-from ortconv.inputs.operand_roles import parameter, upper_bound
+from ortconv.inputs.operand_roles import upper_bound
 from ortconv.onnxio.load import from_proto
 
 CAUSAL_HALF = """<ir_version: 8, opset_import: ["": 17]>
@@ -222,15 +222,16 @@ def test_integers_are_not_divided_by_zero(node: str, dtype: str) -> None:
     assert not np.all(feeds["x"])
 
 
-@pytest.mark.parametrize(("time", "lengths"), [("20", [20, 20]), ("T", None)])
-def test_lengths_are_those_of_the_sequences(time: str, lengths: list[int] | None) -> None:
+@pytest.mark.parametrize("time", ["20", "T"])
+@pytest.mark.parametrize("kind", ["drawn", "zeros"])
+def test_lengths_are_those_of_the_sequences(time: str, kind: str) -> None:
     """Speech models compute masks up to the largest length, which must then have the shape of the sequences."""
     text = f"""<ir_version: 8, opset_import: ["" : 18]> g (float[2,{time},4] x, int64[2] n) => (int64[k] y)
         {{ zero = Constant<value_int = 0>() one = Constant<value_int = 1>()
         most = ReduceMax<keepdims = 0>(n) y = Range(zero, most, one) }}"""
-    *_, value = from_proto(onnx.parser.parse_model(text)).graph.inputs
-    made = parameter(value, (2,))
-    assert (None if made is None else made.tolist()) == lengths
+    problem = free_problem(from_proto(onnx.parser.parse_model(text)).graph, {}, {})
+    feeds = make(problem, {**problem.fixed, "T": 20}, kind=kind)
+    assert feeds["n"].tolist() == [20, 20]
 
 
 def test_an_empty_input_of_impossible_sizes_is_refused() -> None:

@@ -106,6 +106,14 @@ def test_outputs_named_like_a_dimension_of_another_size(name: str) -> None:
     ] * (not fits)
 
 
+def test_names_that_torch_invents_are_dropped_where_several_dimensions_have_them() -> None:
+    """torch calls a batch and a height alike if it knows neither of them."""
+    outputs = "float[Conv7_dim_0, 3, Conv7_dim_0, Conv7_dim_3] y, float[Mul9_dim_0, 3] z, float[rows, rows] w"
+    model = loaded(f"g (float[N, 3, 8, 8] x) => ({outputs}) {{ y = c.Own(x) z = c.Own(y) w = c.Own(z) }}")
+    expected = [(None, 3, None, "Conv7_dim_3"), ("Mul9_dim_0", 3), ("rows", "rows")]
+    assert [v.shape for v in model.graph.outputs] == expected
+
+
 def test_one_contradiction_makes_all_declared_dimensions_doubtful() -> None:
     """What a custom operator makes keeps its declared rank alone."""
     text = "g (float[N, 3] x) => (float[1, 3] y) <float[1, 3] a, float[1, 5] b> {{ a = Relu(x) b = c.Custom(a) y = {0}(b) }}"

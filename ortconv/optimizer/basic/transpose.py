@@ -17,7 +17,7 @@ from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operands import ints, only_reader, own_producer
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Shape
-from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, carries, push
+from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, absorbs, carries, push
 from ortconv.optimizer.conditions import same_dim, with_open, with_shape
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.insertion import insert
@@ -146,13 +146,15 @@ class _Sweep:
         """The cost of the move minus its savings: first in Transposes, then in axes along which data moves.
 
         A Transpose with several readers is saved only by all of them together. An output that leads to a later
-        Transpose costs nothing.
+        Transpose costs nothing, and neither does one whose readers need no Transpose.
         """
         values = dict.fromkeys(v for slot in found.slots if (v := node.inputs[slot]) is not None)
         costs = [self.cost_of_input(value, inverse(perm)) for value in values]
         for output, after in zip(node.outputs, found.perms, strict=True):
-            if output is not None and after is not None and output not in self.leads:
-                costs.append((1, _size(output.shape)))
+            if output is not None and after is not None:
+                saved = self.saved_after(output, after)
+                change = -saved if saved is not None else int(output not in self.leads)
+                costs.append((change, change * _size(output.shape)))
         return sum(count for count, _ in costs), sum(size for _, size in costs)
 
     def cost_of_input(self, value: Value, perm: Perm) -> tuple[float, float]:
@@ -165,6 +167,20 @@ class _Sweep:
             return (0, 0) if _is_dequantized_constant(value) else (1, size)
         cancels = compose(first.perm, perm) == identity(len(perm)) and self.is_removable(value, first.perm)
         return (-1 / readers, -size / readers) if cancels else (0, 0)
+
+    def saved_after(self, output: Value, perm: Perm) -> int | None:
+        """The number of Transposes that undo one of an output; None if another node reads it that needs it.
+
+        One that leads to a later Transpose does not count: another move might restore it.
+        """
+        saved = 0
+        for user, slot in output.uses:
+            later = transpose_perm(user)
+            undone = later is not None and compose(perm, later) == identity(len(perm)) and user.out not in self.leads
+            if user.graph is not self.graph or not (undone or absorbs(user, slot, perm, self.handlers)):
+                return None
+            saved += undone
+        return None if output.is_output else saved
 
     def is_removable(self, value: Value, perm: Perm) -> bool:
         """True if every reader of a Transpose's output can read its input instead."""

@@ -186,8 +186,13 @@ def _reduce(node: Node, slot: int, perm: Perm) -> Push | None:
 
 def _gather(node: Node, slot: int, perm: Perm) -> Push | None:
     """If the Transpose has other readers, it stays: queries, keys and values are often gathered from one."""
-    data, index = node.inputs[:2]
-    if data is None or len(data.uses) > 1 or index is None or index.rank not in (0, 1):
+    data = node.inputs[0]
+    return None if data is None or len(data.uses) > 1 else _pick(node, slot, perm)
+
+
+def _pick(node: Node, slot: int, perm: Perm) -> Push | None:
+    index = node.inputs[1]
+    if index is None or index.rank not in (0, 1):
         return None
     return _along_axis(node, perm, 0, keeps=index.rank == 1)
 
@@ -224,13 +229,16 @@ def _unsqueeze(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _runs(before: Shape | None, after: Shape | None) -> list[tuple[Dim, ...]] | None:
-    """The output dimensions, at least one, into which a Reshape splits each input axis; None if it does anything else."""
+    """The output dimensions, at least one, into which a Reshape splits each input axis; None if it does anything else.
+
+    An inserted dimension of 1 goes to the axis after it, so that a Gather behind it can select from the axis before it.
+    """
     if before is None or after is None or len(after) <= len(before) or 0 in (*before, *after):
         return None
     runs, rest = [], list(after)
     for left, dim in zip(reversed(range(len(before))), before):
         run: list[Dim] = []
-        while len(rest) > left and not (_is_whole(run, dim) and rest[0] != 1):
+        while len(rest) > left and not (_is_whole(run, dim) and (left or rest[0] != 1)):
             run.append(rest.pop(0))
         if not _is_whole(run, dim):
             return None
@@ -311,6 +319,12 @@ def push(node: Node, slot: int, perm: Perm, handlers: Handlers) -> Push | None:
     """The changes to a node when Transpose<perm> moves from its input `slot` to its outputs; None if it cannot move."""
     handler = handlers.get((node.domain, node.op))
     return handler(node, slot, perm) if handler is not None and (slot == 0 or handler in _ANY_SLOT) else None
+
+
+def absorbs(node: Node, slot: int, perm: Perm, handlers: Handlers) -> bool:
+    """True if a node can read a value before this Transpose, and its outputs then need none."""
+    found = _pick(node, slot, perm) if node.is_op("Gather") and slot == 0 else push(node, slot, perm, handlers)
+    return found is not None and len(found.slots) == 1 and not any(found.perms)
 
 
 def carries(node: Node, slot: int, handlers: Handlers) -> bool:

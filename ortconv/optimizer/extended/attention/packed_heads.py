@@ -123,7 +123,7 @@ def _packed(reshape: Node) -> Packed | None:
 def _packed_rows(reshape: Node) -> Packed | None:
     """A Reshape of (..., 3 * size) to (..., 3, size), perhaps with leading axes of length 1; also of a matrix, if all is known."""
     x, wanted = reshape.inputs[0], target(reshape)
-    if x is None or wanted is None or not x.rank or wanted.count(-1) > 1:
+    if x is None or wanted is None or len(wanted) < 2 or not x.rank or wanted.count(-1) > 1:
         return None
     dims = refined(wanted, reshape.out)
     known = numbers(x.dim(-1), *dims[-2:])
