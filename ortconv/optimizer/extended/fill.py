@@ -10,7 +10,7 @@ from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
 from ortconv.optimizer.basic.eliminate import NEUTRAL
-from ortconv.optimizer.conditions import without_absent
+from ortconv.optimizer.conditions import is_filled_with, without_absent
 from ortconv.optimizer.engine import New, Out, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
 
@@ -37,7 +37,7 @@ def eliminate_zero_states(m: Match) -> Replacement:
 
     Counterpart: none: ONNX Runtime keeps the nodes that compute the shape of the states
     """
-    inputs = [None if slot in _STATES and _is_zeros(v) else v for slot, v in enumerate(m.root.inputs)]
+    inputs = [None if slot in _STATES and is_filled(v, 0) else v for slot, v in enumerate(m.root.inputs)]
     if inputs == list(m.root.inputs):
         return None
     new = New(m.root.op, without_absent(inputs), like=m.root, outputs=len(m.root.outputs))
@@ -51,14 +51,16 @@ _COPIES = ("Expand", "Identity", "Reshape", "Squeeze", "Tile", "Transpose", "Uns
 """Operators whose results have only elements of their first input."""
 
 
-def _is_zeros(value: Value | None) -> bool:
+def is_filled(value: Value | None, number: float) -> bool:
+    """True if all elements of a value are known to equal `number`, also if its shape is computed."""
     source = source_of(value, *_COPIES)
     join = producer_of(source, "Concat")
     if join is not None:
-        return all(map(_is_zeros, join.inputs))
+        return all(is_filled(part, number) for part in join.inputs)
     fill = producer_of(source, "ConstantOfShape")
-    const = Tensor.of(_number(fill)) if fill is not None else None if source is None else source.constant
-    return const is not None and const.size > 0 and not const.numpy().any()
+    if fill is not None:
+        return bool(_number(fill) == number)
+    return source is not None and is_filled_with(source, number)
 
 
 def _number(fill: Node) -> Array:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Ints, Value
-from ortconv.ir.operands import axes_of
+from ortconv.ir.operands import axes_of, producer_of, scalar
+from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
-from ortconv.optimizer.conditions import channels_of, exactly, keeps_rank, per_channel, same_dim
+from ortconv.optimizer.conditions import channels_of, equal_shapes, exactly, keeps_rank, per_channel, same_dim
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.extended.fill import is_filled
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import channels_to_first, channels_to_last, permuted_type, transpose_perm
 
@@ -137,6 +139,48 @@ def fuse_unscaled_root_mean_square(m: Match) -> Replacement:
     return _by_root_mean_square(m, basic.ones((m.x.dim(-1),), DType.FLOAT) if m.x.rank else None)
 
 
+def _row_mean(name: str) -> P:
+    return P("ReduceMean", "rows", ..., name=name, shared=True)
+
+
+_ROW_SQUARES = P("ReduceSumSquare", P("Sub", "rows", _row_mean("subtracted")), ..., name="squares")
+
+
+@rule(
+    "UnscaledNormFusion",
+    P(
+        "Reshape",
+        P(
+            "BatchNormalization",
+            "rows", "ones", "zeros", P("Squeeze", _row_mean("mean"), ...), P("Div", _ROW_SQUARES, C("count", one=True)),
+            name="norm",
+        ),
+        ...,
+    ),
+)  # fmt: skip
+def fuse_batch_norm_of_rows(m: Match) -> Replacement:
+    """Reshape(BatchNormalization(Reshape(x, (1, rows, width, 1)), 1, 0, mean, variance))  ->  LayerNormalization(x, 1)
+
+    Keras 2 normalizes so: each row is a channel.
+    """
+    flat, norm = producer_of(m.rows, "Reshape"), m.node("norm")
+    x = None if flat is None else flat.inputs[0]
+    if x is None or x.dtype is not DType.FLOAT or not equal_shapes(x.shape, m.root.out.shape):
+        return None
+    width = x.dim(-1)
+    is_split = m.rows.rank == 4 and (m.rows.dim(0), m.rows.dim(2), m.rows.dim(3)) == (1, width, 1)
+    means = m.optional_nodes("mean", "subtracted")
+    averages = all(set(axes_of(node) or ()) == {0, 2, 3} for node in (*means, m.node("squares")))
+    if not is_split or not averages or not all(node.attr("keepdims", 1) for node in means):
+        return None
+    if scalar(m.count) != width or norm.attr("training_mode", 0):
+        return None
+    if not basic.is_group((width,)) or not is_filled(m.ones, 1) or not is_filled(m.zeros, 0):
+        return None
+    epsilon = attribute(norm, "epsilon")
+    return New("LayerNormalization", [x, basic.ones((width,), DType.FLOAT)], {"axis": -1, "epsilon": epsilon})
+
+
 LAYER_NORM = fuse_layer_norm + basic.fuse_layer_norm_bias
 CHANNEL_NORM = fuse_channel_norm + fuse_channel_norm_bias
-UNSCALED = fuse_unscaled + fuse_unscaled_root_mean_square
+UNSCALED = fuse_unscaled + fuse_unscaled_root_mean_square + fuse_batch_norm_of_rows

@@ -51,6 +51,39 @@ def _exporters() -> list[Row]:
     )
     rows.append(
         Row(
+            "tf2onnx: Conv1D with bias, Relu, BatchNormalization, causal Pad and residual",
+            """g (float[N,6,3] x, float[4,3,1,3] W, float[4,4,1,3] U, float[4] S, float[4] V) => (float y) <int64[1] one = {1},
+            int64[1] two = {2}, int64[6] p = {0, 0, 2, 0, 0, 0}, float[1,4,1] B = {1, 2, 3, 4}> {
+                a = Unsqueeze(x, one) b = Transpose<perm = [0, 3, 1, 2]>(a) c = Conv<pads = [0, 1, 0, 1]>(b, W)
+                d = Squeeze(c, two) e = Add(d, B) f = Relu(e) g = BatchNormalization(f, S, V, V, S) h = Pad(g, p)
+                i = Unsqueeze(h, two) j = Conv(i, U) k = Squeeze(j, two) l = Add(k, B) m = Add(l, g)
+                y = Transpose<perm = [0, 2, 1]>(m) }""",
+            "extended",
+            13,
+        )
+    )
+    rows.append(
+        Row(
+            "tf2onnx: attention of Keras over Gemms",
+            """g (float[N,6,8] x, float[8,8] Q, float[8,8] K, float[8,8] V) => (float y) <int64[2] flat = {-1, 8},
+            int64[4] heads = {-1, 6, 2, 4}, int64[4] whole = {-1, 2, 6, 6}, int64[3] stack = {-1, 6, 4},
+            int64[3] turned = {-1, 4, 6},
+            int64[3] square = {-1, 6, 6}, int64[4] parts = {-1, 2, 6, 4}, int64[3] rows = {-1, 6, 8}, float[2,4] b = {1, 2, 3, 4, 5,
+            6, 7, 8}, float scale = {0.5}> {
+                r = Reshape(x, flat) q = Gemm(r, Q) qh = Reshape(q, heads) qb = Add(qh, b) qs = Mul(qb, scale)
+                k = Gemm(r, K) kh = Reshape(k, heads) kb = Add(kh, b) v = Gemm(r, V) vh = Reshape(v, heads) vb = Add(vh, b)
+                qt = Transpose<perm = [0, 2, 3, 1]>(qs) qf = Reshape(qt, turned)
+                kt = Transpose<perm = [0, 2, 1, 3]>(kb) kf = Reshape(kt, stack)
+                vt = Transpose<perm = [0, 2, 1, 3]>(vb) vf = Reshape(vt, stack)
+                s = MatMul(kf, qf) t = Reshape(s, whole) p = Softmax<axis = 2>(t) u = Transpose<perm = [0, 1, 3, 2]>(p)
+                w = Reshape(u, square) o = MatMul(w, vf) z = Reshape(o, parts) n = Transpose<perm = [0, 2, 1, 3]>(z)
+                y = Reshape(n, rows) }""",
+            "extended",
+            13,
+        )
+    )
+    rows.append(
+        Row(
             "tf2onnx: global mean",
             f"g (float[N,6,6,3] x, float[4,3,1,1] W) => (float y) {{ t = {nchw}(x) c = Conv(t, W) d = "
             f"{nhwc}(c) m = ReduceMean<axes = [1, 2], keepdims = 0>(d) y = Softmax(m) }}",

@@ -215,7 +215,7 @@ def split_of(reshape: Node, *parts: int, axis: int = 2) -> tuple[int, int, Shape
     if x.rank == 3:
         kept = all(dims[i] == -1 or dim_of(x, i) in (wanted[i], dims[i]) for i in range(2))
         return (*pair, None) if kept else None
-    outer = [d for d in dims[:2] if isinstance(d, (int, str)) and d != -1]
+    outer = [d for i, e in enumerate(dims[:2]) if isinstance(d := reshape.out.dim(i) if e == -1 else e, (int, str))]
     flattens = x.rank == 2 and len(outer) == 2 and times(*outer) == x.dim(0) and with_open(outer).count(-1) < 2
     return (*pair, (*outer, prod(pair))) if flattens else None
 
