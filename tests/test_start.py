@@ -40,7 +40,7 @@ def converted(samples: Path, folder: Path) -> str:
 UNUSED = ("difflib", "numpy.ma", "onnx", "onnxruntime", "rich", "tempfile", "ortconv.batch", "ortconv.validation")
 DRAWS = ("hashlib", "numpy.random", "random")
 COMMANDS: dict[str, tuple[Callable[[Path, Path], list[str]], int, tuple[str, ...]]] = {
-    "convert": (convert, 145, (*DRAWS, "ortconv.inputs", "ortconv.partition", "ortconv.pipeline.manifest")),
+    "convert": (convert, 150, (*DRAWS, "ortconv.inputs", "ortconv.partition", "ortconv.pipeline.manifest")),
     "run": (run, 123, (*DRAWS, "ortconv.inputs.feeds", "ortconv.optimizer", "ortconv.partition", "ortconv.pipeline")),
     "run an .ort file": (run_ort, 127, ("google.protobuf", "ortconv.optimizer", "ortconv.partition")),
     "partition an .ort file": (partition_ort, 146, ("google.protobuf", "ortconv.inputs", "ortconv.onnxio.load")),

@@ -213,10 +213,10 @@ def sequences(lengths: Value) -> Value | None:
 
     Masks are computed up to the largest length.
     """
-    is_list = lengths.rank == 1 and lengths.dtype in (DType.INT32, DType.INT64)
-    if lengths.graph is None or not is_list or not any(n.is_op("ReduceMax") and i == 0 for n, i in lengths.uses):
+    if lengths.graph is None or lengths.rank != 1 or lengths.dtype not in (DType.INT32, DType.INT64):
         return None
-    return next((v for v in lengths.graph.inputs if (v.rank or 0) > 1 and v.dim(0) == lengths.dim(0)), None)
+    batches = (v for v in lengths.graph.inputs if (v.rank or 0) > 1 and v.dim(0) == lengths.dim(0))
+    return next(batches, None) if any(node.is_op("ReduceMax") for node in lengths.consumers) else None
 
 
 def _longest_text(node: Node, shape: tuple[int, ...]) -> Array:

@@ -246,10 +246,8 @@ def _take(graphs: Sequence[GraphProto], read: TypeReader) -> TypesByGraph:
 
 def _declared(graph: GraphProto, read: TypeReader, *, is_body: bool) -> dict[str, ValueType]:
     """The declared types of node outputs, and of the inputs of a body."""
-    given = {tensor.name for tensor in graph.initializer}
+    given = {value.name for value in (*graph.initializer, *(() if is_body else graph.input))}
     given.update(name for node in graph.node if node.op_type == "Constant" for name in node.output)
-    if not is_body:
-        given.update(value.name for value in graph.input)
     infos = (*graph.value_info, *graph.output, *(graph.input if is_body else ()))
     return {v.name: type for v in infos if v.name not in given and (type := read(v.type)) is not None}
 

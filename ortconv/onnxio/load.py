@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,11 @@ def names_in(path: str | Path) -> tuple[set[str], set[str], set[str]]:
         proto = _parse(data, _skeleton(data)[0])
     except OrtconvError as error:
         raise error.at(file=path) from error
-    nodes = [*walk(proto.graph.node), *walk(node for function in proto.functions for node in function.node)]
-    tensors = [tensor for part in graphs(proto.graph) for tensor in part.initializer]
-    tensors += (tensor for node in nodes for a in node.attribute for tensor in (a.t, *a.tensors))
+    nodes = [*walk(proto.graph.node), *walk(chain.from_iterable(function.node for function in proto.functions))]
+    tensors = chain(
+        chain.from_iterable(part.initializer for part in graphs(proto.graph)),
+        chain.from_iterable((a.t, *a.tensors) for node in nodes for a in node.attribute),
+    )
     locations = {_location(tensor) for tensor in tensors if not _is_cut(tensor)}
     return _symbols(proto.graph), {node.op_type for node in nodes}, locations - {""}
 

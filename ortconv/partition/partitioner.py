@@ -227,9 +227,7 @@ class Grouping:
         provider = self.target.provider
         nodes = self.nodes(group)
         if is_trivial(nodes, provider):
-            ops = ", ".join(dict.fromkeys(n.op for n in nodes))
-            why = "which computes nothing" if len(nodes) == 1 else "which compute next to nothing"
-            return Objection("trivial", f"the partition would be {len(nodes)} {ops}, {why}")
+            return _trivial(nodes)
         if not provider.reads_constants:
             return None
         inside = set(group)
@@ -319,6 +317,12 @@ def _stopped(node: Node, origin: Node) -> Objection:
     if node is origin:
         return Objection("stop-op", f"{node.op} is a stop op", advice)
     return Objection("stop-op", f"the node is downstream of the stop op {origin.label}", advice)
+
+
+def _trivial(nodes: Sequence[Node]) -> Objection:
+    ops = ", ".join(dict.fromkeys(n.op for n in nodes))
+    why = "which computes nothing" if len(nodes) == 1 else "which compute next to nothing"
+    return Objection("trivial", f"the partition would be {len(nodes)} {ops}, {why}")
 
 
 def is_trivial(nodes: Sequence[Node], provider: Provider) -> bool:

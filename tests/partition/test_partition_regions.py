@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Sequence
 from graphlib import TopologicalSorter
 
 import pytest
 
 from ortconv.ir.order import readers_of
-from ortconv.partition.regions import Edges, Eligible, group_by_wave
+from ortconv.partition.regions import Eligible, group_by_wave
 
 
-def group_by_queue(producers: Edges, eligible: Eligible) -> list[list[int]]:
+def group_by_queue(producers: Sequence[Sequence[int]], eligible: Eligible) -> list[list[int]]:
     """The groups, grown one unit at a time as ONNX Runtime does. Units are in the order in which they join."""
     consumers = readers_of(producers)
     missing = [len(before) for before in producers]

@@ -12,7 +12,7 @@ from ortconv.ir.operators import Trait, named
 from ortconv.ir.symbols import quotient
 from ortconv.ir.types import TensorType
 from ortconv.optimizer.basic.transpose_handlers import normal_axes
-from ortconv.optimizer.conditions import RESHAPES, same_dim, same_shape, with_shape
+from ortconv.optimizer.conditions import RESHAPES, equal_shapes, same_dim, same_shape, with_shape
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import compose, identity, permuted_type, transpose_perm
@@ -252,7 +252,7 @@ def transpose_before_stacking(m: Match) -> Replacement:
     if sizes is None or inner is None or perm is None or not len(perm) == len(after) <= len(before):
         return None
     start = next((axis for axis, source in enumerate(perm) if axis != source), 0)
-    if not all(map(same_dim, before[start - len(perm) :], after[start:])):
+    if not equal_shapes(before[start - len(perm) :], after[start:]):
         return None
     offset = len(before) - len(after)
     whole = compose(inner, (*range(start + offset), *(source + offset for source in perm[start:])))

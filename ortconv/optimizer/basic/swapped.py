@@ -11,7 +11,7 @@ from ortconv.ir.operands import producer_of
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Shape
 from ortconv.optimizer.basic.reshape import sizes_of
-from ortconv.optimizer.conditions import equal_shapes, numbers, same_dim, with_shape
+from ortconv.optimizer.conditions import equal_shapes, numbers, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import identity, inverse, permuted_type, transpose_perm
@@ -29,9 +29,11 @@ def swap_scores(m: Match) -> Replacement:
     product, sizes = m.node("product").out, sizes_of(split)
     if softmax.opset < 13 or softmax.attr("axis", -1) not in (-2, rank - 2) or transpose_perm(m.root) != _swap(rank):
         return None
-    if sizes is None or rank < 2 or not all(map(same_dim, (split.out.shape or ())[-2:], (product.shape or ())[-2:])):
-        return None
-    if not (_is_transposed(m.a) and _is_transposed(m.b)):
+    if (
+        sizes is None
+        or not all(map(_is_transposed, (m.a, m.b)))
+        or not equal_shapes(_matrix(product), _matrix(split.out))
+    ):
         return None
     swapped = New(
         "MatMul", [_transposed(m.b), _transposed(m.a)], types=[permuted_type(product.type, _swap(product.rank or 0))]
@@ -39,6 +41,11 @@ def swap_scores(m: Match) -> Replacement:
     dims = [*sizes[:-2], sizes[-1], sizes[-2]]
     scores = New("Reshape", [swapped, np.array(dims, np.int64)], {}, types=[permuted_type(split.out.type, _swap(rank))])
     return New("Softmax", [scores], {"axis": -1}, like=softmax)
+
+
+def _matrix(value: Value) -> Shape:
+    """The last two dimensions."""
+    return (value.shape or ())[-2:]
 
 
 def _swap(rank: int) -> tuple[int, ...]:
@@ -100,16 +107,9 @@ def fold_transpose_into_weights(m: Match) -> Replacement:
     """
     product, flat, perm = m.root, m.node("flat"), transpose_perm(m.node("transpose"))
     dims = numbers(*(m.x.shape or (None,))[1:])
-    if (
-        perm is None
-        or not dims
-        or 0 in dims
-        or perm[0] != 0
-        or perm == identity(len(perm))
-        or product.attr("transA", 0)
-    ):
+    if perm is None or perm[0] != 0 or perm == identity(len(perm)) or product.attr("transA", 0):
         return None
-    if flat.out.rank != 2 or flat.out.dim(1) != math.prod(dims) or not same_dim(flat.out.dim(0), m.x.dim(0)):
+    if not dims or 0 in dims or not equal_shapes(flat.out.shape, (m.x.dim(0), math.prod(dims))):
         return None
     order = [axis - 1 for axis in perm[1:]]
     weights = _reordered(m.tensor("w").numpy(), [dims[axis] for axis in order], order, product.attr("transB", 0))

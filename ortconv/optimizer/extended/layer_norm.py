@@ -8,7 +8,7 @@ from ortconv.ir.graph import Ints, Value
 from ortconv.ir.operands import axes_of, producer_of, scalar
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import DType
+from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.basic import layer_norm as basic
 from ortconv.optimizer.conditions import channels_of, equal_shapes, exactly, keeps_rank, per_channel, same_dim
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
@@ -34,17 +34,22 @@ def fuse_channel_norm(m: Match) -> Replacement:
     rank, channels = x.rank or 0, channels_of(x)
     if x.dtype is not DType.FLOAT or not channels or not basic.is_group((channels,)):
         return None
-    if any(axes_of(n) not in ((1,), (1 - rank,)) or not n.attr("keepdims", 1) for n in basic.reductions(m)):
-        return None
     inputs = [_of_channels(value, rank, channels) for value in m.values("scale", "bias")]
     epsilon = basic.epsilon_of(m, DType.FLOAT)
-    if epsilon is None or not basic.has_plain_operands(m) or any(v is None for v in inputs):
+    if epsilon is None or not _averages_channels(m) or any(v is None for v in inputs):
         return None
     last = channels_to_last(rank)
     moved = (permuted_type(x.type, last),)
     t = New("Transpose", [x], {"perm": Ints(last)}, types=moved)
     norm = New("LayerNormalization", [t, *inputs], {"axis": -1, "epsilon": epsilon}, types=moved)
     return New("Transpose", [norm], {"perm": Ints(channels_to_first(rank))})
+
+
+def _averages_channels(m: Match) -> bool:
+    """True if such a pattern normalizes over axis 1."""
+    axes = ((1,), (1 - (m.x.rank or 0),))
+    along = all(axes_of(node) in axes and node.attr("keepdims", 1) for node in basic.reductions(m))
+    return along and basic.has_plain_operands(m)
 
 
 def _of_channels(value: Value, rank: int, channels: int) -> Array | None:
@@ -168,17 +173,21 @@ def fuse_batch_norm_of_rows(m: Match) -> Replacement:
     if x is None or x.dtype is not DType.FLOAT or not equal_shapes(x.shape, m.root.out.shape):
         return None
     width = x.dim(-1)
-    is_split = m.rows.rank == 4 and (m.rows.dim(0), m.rows.dim(2), m.rows.dim(3)) == (1, width, 1)
-    means = m.optional_nodes("mean", "subtracted")
-    averages = all(set(axes_of(node) or ()) == {0, 2, 3} for node in (*means, m.node("squares")))
-    if not is_split or not averages or not all(node.attr("keepdims", 1) for node in means):
+    if not _normalizes_rows(m, width) or not basic.is_group((width,)) or norm.attr("training_mode", 0):
         return None
-    if scalar(m.count) != width or norm.attr("training_mode", 0):
-        return None
-    if not basic.is_group((width,)) or not is_filled(m.ones, 1) or not is_filled(m.zeros, 0):
+    if not is_filled(m.ones, 1) or not is_filled(m.zeros, 0):
         return None
     epsilon = attribute(norm, "epsilon")
     return New("LayerNormalization", [x, basic.ones((width,), DType.FLOAT)], {"axis": -1, "epsilon": epsilon})
+
+
+def _normalizes_rows(m: Match, width: Dim) -> bool:
+    """True if mean and variance are those of rows of this width, each of which is a channel."""
+    rows, means = m.rows.shape or (), m.optional_nodes("mean", "subtracted")
+    if len(rows) != 4 or (rows[0], rows[2], rows[3]) != (1, width, 1) or scalar(m.count) != width:
+        return False
+    kept = all(node.attr("keepdims", 1) for node in means)
+    return kept and all(set(axes_of(node) or ()) == {0, 2, 3} for node in (*means, m.node("squares")))
 
 
 LAYER_NORM = fuse_layer_norm + basic.fuse_layer_norm_bias

@@ -376,6 +376,12 @@ HANDLERS: dict[tuple[str, str], Callable[[Node, BlockedValues], bool]] = {
 # ---------------------------------------------------------------------- the pass
 
 
+def _leave_used(node: Node, blocks: BlockedValues) -> None:
+    for value in node.present_outputs:
+        if value.is_used:
+            _leave(node, value, blocks)
+
+
 def block_channels(graph: Graph, context: Context) -> int:
     """Block the channels of convolutions and of the operators between them. Returns the number of changed nodes.
 
@@ -390,9 +396,7 @@ def block_channels(graph: Graph, context: Context) -> int:
         if handler is not None and _makes_images(node) and context.may_touch(node) and handler(node, blocks):
             context.record(NAME, node.label, 1, 1)
     for node in reversed(blocks.replaced):
-        for value in node.present_outputs:
-            if value.is_used:
-                _leave(node, value, blocks)
+        _leave_used(node, blocks)
         graph.remove_dead(node)
     if blocks.replaced:
         context.amend()

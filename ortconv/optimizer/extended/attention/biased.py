@@ -84,14 +84,19 @@ def _are_opposite(kept: Value, mask: Value) -> bool:
     """True if a mask is 0 where a factor is 1, and very low where the factor is 0."""
     if kept.constant is not None and mask.constant is not None:
         ones, low = kept.constant.numpy(), mask.constant.numpy()
-        return ones.shape == low.shape and bool(
-            np.all(np.where(ones == 1, low == 0, (ones == 0) & (low <= LARGEST_BLEND)))
-        )
+        fits = ones.shape == low.shape and np.where(ones == 1, low == 0, (ones == 0) & (low <= LARGEST_BLEND))
+        return bool(np.all(fits))
     cast, product = producer_of(kept, "Cast"), producer_of(mask, "Mul")
     if cast is None or product is None:
         return False
-    pairs = ((scalar(a), producer_of(source_of(b, "Cast"), "Not")) for a, b in (product.inputs, product.inputs[::-1]))
-    return any(n is not None and n <= LARGEST_BLEND and no is not None and no.inputs == cast.inputs for n, no in pairs)
+    a, b = product.inputs
+    return _is_negated(a, b, cast) or _is_negated(b, a, cast)
+
+
+def _is_negated(low: Value | None, factor: Value | None, cast: Node) -> bool:
+    """True for a very low number, and 1 where the condition that is cast is false."""
+    number, negation = scalar(low), producer_of(source_of(factor, "Cast"), "Not")
+    return number is not None and number <= LARGEST_BLEND and negation is not None and negation.inputs == cast.inputs
 
 
 def _replaced(where: Node) -> Biased | None:
