@@ -251,6 +251,9 @@ def transpose_before_stacking(m: Match) -> Replacement:
     before, after, sizes = m.node("first").out.shape or (), stack.out.shape or (), sizes_of(stack)
     if sizes is None or inner is None or perm is None or not len(perm) == len(after) <= len(before):
         return None
+    long = [axis for axis in inner if m.x.dim(axis) != 1]
+    if long == sorted(long):  # the first Transpose is a Reshape
+        return None
     start = next((axis for axis, source in enumerate(perm) if axis != source), 0)
     if not equal_shapes(before[start - len(perm) :], after[start:]):
         return None
