@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ortconv.ir.graph import Ints, Node, Value
-from ortconv.ir.types import TensorType, ValueType
+from ortconv.ir.types import Shape, TensorType, ValueType
 
 Perm = tuple[int, ...]
 
@@ -42,6 +42,14 @@ def operand_perm(rank: int, transposed: int, batch: int) -> Perm:
     if transposed:
         perm[-1], perm[-2] = perm[-2], perm[-1]
     return tuple(perm)
+
+
+def moves_only_ones(shape: Shape | None, perm: Perm) -> bool:
+    """True if the axes that a permutation moves relative to others have one element."""
+    if shape is None or len(shape) != len(perm):
+        return False
+    axes = [axis for axis in perm if shape[axis] != 1]
+    return axes == sorted(axes)
 
 
 def permuted_type(type: ValueType | None, perm: Perm) -> ValueType | None:

@@ -163,3 +163,13 @@ def quantize_patterns(*inner: P) -> tuple[P, ...]:
 def microsoft(op: str, inputs: list[NewInput], like: Node, attrs: Mapping[str, Attribute] | None = None) -> New:
     """A node of ONNX Runtime's own domain, with the name of the node that it replaces."""
     return New(op, inputs, attrs or {}, domain=MICROSOFT, like=like)
+
+
+def scaled_axes(node: Node) -> tuple[int, ...] | None:
+    """The axis along which a quantizer has different scales, as stated; () for one scale, None for blocks or an unknown scale."""
+    scale = node.input(1)
+    if scale is None or scale.rank is None or node.attr("block_size", 0):
+        return None
+    if scale.rank == 0 or scale.static_shape == (1,):
+        return ()
+    return (node.attr("axis", 1),) if scale.rank == 1 and node.domain == "" else None

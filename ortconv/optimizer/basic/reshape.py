@@ -15,7 +15,7 @@ from ortconv.optimizer.basic.transpose_handlers import normal_axes
 from ortconv.optimizer.conditions import RESHAPES, equal_shapes, same_dim, same_shape, with_shape
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.permutation import compose, identity, permuted_type, transpose_perm
+from ortconv.optimizer.permutation import compose, identity, moves_only_ones, permuted_type, transpose_perm
 from ortconv.optimizer.shapes import (
     DimOf,
     Element,
@@ -251,8 +251,7 @@ def transpose_before_stacking(m: Match) -> Replacement:
     before, after, sizes = m.node("first").out.shape or (), stack.out.shape or (), sizes_of(stack)
     if sizes is None or inner is None or perm is None or not len(perm) == len(after) <= len(before):
         return None
-    long = [axis for axis in inner if m.x.dim(axis) != 1]
-    if long == sorted(long):  # the first Transpose is a Reshape
+    if moves_only_ones(m.x.shape, inner):  # the first Transpose is a Reshape
         return None
     start = next((axis for axis, source in enumerate(perm) if axis != source), 0)
     if not equal_shapes(before[start - len(perm) :], after[start:]):

@@ -20,7 +20,7 @@ from ortconv.optimizer.basic.transpose_handlers import axes_of_one, normal_axes,
 from ortconv.optimizer.conditions import RESHAPES, stated_pads, with_shape
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.insertion import insert, with_list
-from ortconv.optimizer.quantizers import QUANTIZERS
+from ortconv.optimizer.quantizers import QUANTIZERS, scaled_axes
 
 NAME = "SqueezePropagation"
 
@@ -283,12 +283,10 @@ def _channels(node: Node, axes: Axes) -> Wide | None:
 
 
 def _quantizer(node: Node, axes: Axes) -> Wide | None:
-    scale = node.input(1)
-    if scale is None or scale.rank is None or node.attr("block_size", 0):
+    stated = scaled_axes(node)
+    if stated is None:
         return None
-    if scale.rank == 0 or scale.static_shape == (1,):
-        return Wide((0,), node.attrs)
-    attrs = _with_axis(node, axes, 1) if scale.rank == 1 and node.domain == "" else None
+    attrs = _with_axis(node, axes, 1) if stated else node.attrs
     return None if attrs is None else Wide((0,), attrs)
 
 

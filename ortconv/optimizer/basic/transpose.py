@@ -21,7 +21,15 @@ from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push,
 from ortconv.optimizer.conditions import same_dim, with_open, with_shape
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.insertion import insert
-from ortconv.optimizer.permutation import Perm, compose, identity, inverse, permuted_type, transpose_perm
+from ortconv.optimizer.permutation import (
+    Perm,
+    compose,
+    identity,
+    inverse,
+    moves_only_ones,
+    permuted_type,
+    transpose_perm,
+)
 
 NAME = "TransposeOptimizer"
 MAX_SWEEPS = 8
@@ -122,7 +130,7 @@ class _Sweep:
         if reshape is None or not self.context.may_touch(node, reshape):
             return
         target = ints(reshape.input(1))
-        dims = _without_copies(target, reshape.out.shape, reshape) if _moves_only_ones(target, perm) else None
+        dims = _without_copies(target, reshape.out.shape, reshape) if moves_only_ones(target, perm) else None
         if dims is not None:
             shape = constant(node, np.array([dims[axis] for axis in perm], np.int64))
             inputs = [reshape.inputs[0], shape]
@@ -130,7 +138,7 @@ class _Sweep:
 
     def drop_before_reshape(self, node: Node, slot: int, before: _Transpose) -> bool:
         """Reshape(Transpose(x)) in which only axes of size 1 move  ->  Reshape(x)."""
-        if not node.is_op("Reshape") or slot != 0 or not _moves_only_ones(before.x.shape, before.perm):
+        if not node.is_op("Reshape") or slot != 0 or not moves_only_ones(before.x.shape, before.perm):
             return False
         dims = _without_copies(ints(node.input(1)), node.out.shape, node)
         if dims is None:
@@ -380,18 +388,10 @@ def _size(shape: Shape | None) -> int:
     return UNKNOWN_RANK if shape is None else sum(d != 1 for d in shape)
 
 
-def _moves_only_ones(shape: Shape | None, perm: Perm) -> bool:
-    """True if the axes that a permutation moves relative to others have one element."""
-    if shape is None or len(shape) != len(perm):
-        return False
-    axes = [axis for axis in perm if shape[axis] != 1]
-    return axes == sorted(axes)
-
-
 def _does_nothing(shape: Shape | None, perm: Perm) -> bool:
     if perm == identity(len(perm)):
         return True
-    if shape is None or not _moves_only_ones(shape, perm):
+    if shape is None or not moves_only_ones(shape, perm):
         return False
     return all(same_dim(shape[axis], dim) for axis, dim in zip(perm, shape, strict=True))
 

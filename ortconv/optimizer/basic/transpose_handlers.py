@@ -23,7 +23,7 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, Shape
 from ortconv.optimizer.conditions import same_dim, with_open
 from ortconv.optimizer.permutation import Perm, identity, inverse
-from ortconv.optimizer.quantizers import QUANTIZERS
+from ortconv.optimizer.quantizers import QUANTIZERS, scaled_axes
 
 _NONE: Mapping[int, Array] = MappingProxyType({})
 
@@ -279,14 +279,10 @@ def _tile(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _quantize(node: Node, slot: int, perm: Perm) -> Push | None:
-    scale = node.input(1)
-    if scale is None or scale.rank is None or node.attr("block_size", 0):
+    axes = scaled_axes(node)
+    if axes is None:
         return None
-    if scale.rank == 0 or scale.static_shape == (1,):
-        return _unary(node, slot, perm)
-    if scale.rank != 1 or node.domain != "":
-        return None
-    return _along_axis(node, perm, 1)
+    return _along_axis(node, perm, 1) if axes else _unary(node, slot, perm)
 
 
 _ANY_SLOT = (_broadcast, _concat)
