@@ -29,7 +29,7 @@ PASSES = (
     Pass("SwappedAxes", "basic.swapped:RULES", "Transpose", "Reshape", "MatMul", "Gemm"),
     Pass("SqueezePropagation", "basic.squeeze:propagate_squeezes", "Squeeze"),
     Pass("ExpandPropagation", "basic.broadcast:propagate_expands", "Expand"),
-    Pass("IndexedMaskFusion", "basic.mask_index:RULES", "Gather", "GatherND", "ScatterND", "And"),
+    Pass("IndexedMaskFusion", "basic.mask_index:RULES", "Gather", "GatherND", "ScatterND", "And", "Where"),
     Pass("RowLookupFusion", "basic.lookup:look_up_rows"),
     Pass("SliceConcatToSpaceToDepthFusion", "basic.space_to_depth:fuse_space_to_depth", "Slice"),
     Pass("GeluFusion", "basic.layer_norm:fuse_gelu", "Erf"),

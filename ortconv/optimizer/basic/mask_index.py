@@ -10,6 +10,7 @@ from ortconv.ir.operators import Trait, traits
 from ortconv.ir.symbols import as_dim, times
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape
+from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
 from ortconv.optimizer.conditions import RESHAPES, equal_shapes
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.insertion import LISTS_BY_INPUT
@@ -212,4 +213,30 @@ def expand_other_condition(m: Match) -> Replacement:
     return New("Expand", [m.x, m.shape]) if equal_shapes(expanded, shape) and m.shape.dim(0) == len(shape) else None
 
 
-RULES = fuse_flat_lookup + fuse_lookup + fuse_store + eliminate_and + expand_other_condition
+@rule("WhereElimination", P("Where", "true", "x", "y"))
+def eliminate_where(m: Match) -> Replacement:
+    """Where(true, x, y)  ->  x, unless it is broadcast
+
+    Counterpart: none: beyond ONNX Runtime, as for AndElimination
+    """
+    return m.x if equal_shapes(m.x.shape, m.root.out.shape) and is_true(m.true) else None
+
+
+@rule("WhereElimination", *from_operand(P("Where", "true", "x", "y", name="select", shared=True)))
+def eliminate_selected_operand(m: Match) -> Replacement:
+    """op(Where(true, x, y), z)  ->  op(x, z), where op broadcasts x to the same shape by itself"""
+    selected = m.node("select").out
+    if not keeps_shape(m.root, [selected], m.x.shape) or not is_true(m.true):
+        return None
+    return New(m.root.op, [m.x if v is selected else v for v in m.root.inputs], like=m.root)
+
+
+RULES = (
+    *fuse_flat_lookup,
+    *fuse_lookup,
+    *fuse_store,
+    *eliminate_and,
+    *expand_other_condition,
+    *eliminate_where,
+    *eliminate_selected_operand,
+)
