@@ -11,7 +11,7 @@ from ortconv.ir.symbols import as_dim, times
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
-from ortconv.optimizer.conditions import RESHAPES, equal_shapes
+from ortconv.optimizer.conditions import RESHAPES, equal_shapes, uniform
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.insertion import LISTS_BY_INPUT
 from ortconv.optimizer.pattern import C, Match, P
@@ -112,9 +112,9 @@ def is_true(value: Value | None, depth: int = DEPTH) -> bool:
     """True if all elements of a boolean tensor are known to be true."""
     if value is None or not depth:
         return False
-    node = value.producer
-    if node is None:
-        return value.constant is not None and value.dtype is DType.BOOL and bool(np.all(value.constant.numpy()))
+    node, element = value.producer, uniform(value)
+    if node is None or element is not None:
+        return element is not None and value.dtype is DType.BOOL and bool(element)
     if node.is_op("GreaterOrEqual"):
         limit = scalar(node.inputs[1])
         return limit is not None and limit <= 0 and is_natural(node.inputs[0])
