@@ -47,6 +47,8 @@ PASSES = (
     Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),
     Pass("EinsumFusion", "extended.einsum:RULES"),
     *attention.PASSES,
+    Pass("ShapePartFusion", "extended.shape_parts:fuse_part", "Shape"),
+    Pass("ShapeSelectFusion", "extended.shape_parts:fuse_select", "Where"),
     Pass("GatherSliceToSplitFusion", "extended.split:fuse", "Gather", "Slice"),
     Pass("GatherToSliceFusion", "extended.split:fuse_range", "Gather"),
     Pass("MatmulTransposeFusion", "extended.fuse_matmul:TRANSPOSED"),
