@@ -12,11 +12,20 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.operands import producer_of
+from ortconv.ir.operands import own_producer, producer_of
 from ortconv.ir.schema import attribute
 from ortconv.ir.shape_rules import spatial_pads
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.optimizer.conditions import LARGE, output_channels, per_channel, round_together, rounded, same_dim, wide
+from ortconv.optimizer.conditions import (
+    LARGE,
+    array_of,
+    output_channels,
+    per_channel,
+    round_together,
+    rounded,
+    same_dim,
+    wide,
+)
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P, with_factor
 
@@ -161,6 +170,39 @@ def fold_conv_batch_norm(m: Match) -> Replacement:
     return folded(m, affine)
 
 
+def branches(concat: Node) -> list[Value]:
+    """The operands of a Concat along the channels, if each is the result of a convolution that nothing else reads; else []."""
+    operands, rank = concat.present_inputs, concat.out.rank
+    if rank is None or concat.attr("axis", 1) not in (1, 1 - rank):
+        return []
+    convolutions = [own_producer(v, "Conv", "ConvTranspose") for v in operands]
+    return (
+        operands if all(n is not None and n.graph is concat.graph and n.ep == concat.ep for n in convolutions) else []
+    )
+
+
+@rule("ConvBNFusion", P("BatchNormalization", P("Concat", ..., name="concat"), *PARAMETERS))
+def fold_branches_batch_norm(m: Match) -> Replacement:
+    """BatchNormalization(Concat(Conv, Conv))  ->  Concat(BatchNormalization(Conv), BatchNormalization(Conv)), which are folded
+
+    Counterpart: none: ONNX Runtime keeps the BatchNormalization
+    """
+    concat, affine = m.node("concat"), batch_norm(m.root)
+    operands = branches(concat)
+    sizes = [d for v in operands if isinstance(d := v.dim(1), int)]
+    weights = [v for operand in operands if operand.producer for v in operand.producer.present_inputs[1:]]
+    if affine is None or not sizes or len(sizes) < len(operands) or sum(sizes) != len(affine.scale):
+        return None
+    if any(v.constant is None for v in weights):
+        return None
+    parts = [np.split(array_of(v), np.cumsum(sizes)[:-1]) for v in m.root.present_inputs[1:]]
+    normalized = [
+        New("BatchNormalization", [v, *part], like=m.root, types=[v.type])
+        for v, *part in zip(operands, *parts, strict=True)
+    ]
+    return New("Concat", normalized, like=concat)
+
+
 @rule("BNConvFusion", P("Conv", BATCH_NORM, C("w"), C("b", optional=True), name="conv"))
 def fold_batch_norm_conv(m: Match) -> Replacement:
     """Conv(BatchNormalization(x), w, b)  ->  Conv(x, w', b'), if there is no padding or no shift"""
@@ -255,6 +297,7 @@ RULES = (
     *fold_conv_mul,
     *fold_activated_mul,
     *fold_conv_batch_norm,
+    *fold_branches_batch_norm,
     *fold_batch_norm_conv,
     *fold_mul_conv,
     *fold_batch_norm_arithmetic,
