@@ -292,6 +292,22 @@ def fold_batch_norm_arithmetic(m: Match) -> Replacement:
     return New("BatchNormalization", [m.x, scale, shift, m.mean, m.var], like=bn)
 
 
+@rule("GatherConvFusion", P("Conv", P("Gather", "x", C("order")), C("w"), C("b", optional=True), name="conv"))
+def fold_gather_conv(m: Match) -> Replacement:
+    """Conv(Gather<axis = 1>(x, a permutation of the channels), w, b)  ->  Conv(x, w', b)
+
+    Counterpart: none: ONNX Runtime keeps the Gather, as before the first Conv of YOLOX
+    """
+    order, gather, channels = m.tensor("order"), m.root.present_inputs[0].producer, m.x.dim(1)
+    if gather is None or gather.attr("axis", 0) not in (1, 1 - (m.x.rank or 0)) or not isinstance(channels, int):
+        return None
+    places = order.numpy().reshape(-1) % channels if order.rank == 1 else np.array([])
+    grouped = m.root.attr("group", 1) != 1 or m.tensor("w").shape[1:2] != (channels,)
+    if grouped or not np.array_equal(np.sort(places), np.arange(channels)):
+        return None
+    return New("Conv", [m.x, array_of(m.w)[:, np.argsort(places)], *m.root.inputs[2:]], like=m.root)
+
+
 RULES = (
     *fold_conv_add,
     *fold_conv_mul,
@@ -300,5 +316,6 @@ RULES = (
     *fold_branches_batch_norm,
     *fold_batch_norm_conv,
     *fold_mul_conv,
+    *fold_gather_conv,
     *fold_batch_norm_arithmetic,
 )

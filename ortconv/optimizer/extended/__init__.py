@@ -45,6 +45,7 @@ PASSES = (
     Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
     Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),
     Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),
+    Pass("PatchMergingFusion", "basic.space_to_depth:merge_patches", "Slice"),
     Pass("EinsumFusion", "extended.einsum:RULES"),
     *attention.PASSES,
     Pass("ShapePartFusion", "extended.shape_parts:fuse_part", "Shape"),
