@@ -185,7 +185,7 @@ def branches(concat: Node) -> list[Value]:
 def fold_branches_batch_norm(m: Match) -> Replacement:
     """BatchNormalization(Concat(Conv, Conv))  ->  Concat(BatchNormalization(Conv), BatchNormalization(Conv)), which are folded
 
-    Counterpart: none: ONNX Runtime keeps the BatchNormalization
+    Differs: ONNX Runtime keeps one behind joined convolutions.
     """
     concat, affine = m.node("concat"), batch_norm(m.root)
     operands = branches(concat)

@@ -67,7 +67,7 @@ def fuse_conv_activation(m: Match) -> Replacement:
 def fuse_branches_activation(m: Match) -> Replacement:
     """act(Concat(Conv, Conv))  ->  Concat(act(Conv), act(Conv)), which are fused
 
-    Counterpart: none: ONNX Runtime keeps the activation
+    Differs: ONNX Runtime keeps one behind joined convolutions.
     """
     operands = branches(m.node("concat"))
     if not operands or not all(is_float(v) and producer_of(v, "Conv") for v in operands):
