@@ -9,10 +9,10 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operands import only_reader, producer_of, reader_of, scalar
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import exactly
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention import making
-from ortconv.optimizer.extended.attention.biased import Biased, leaves_a_key, split_mask
+from ortconv.optimizer.extended.attention.biased import Biased, split_mask
+from ortconv.optimizer.extended.attention.guard import GUARD
 from ortconv.optimizer.extended.attention.heads import (
     Heads,
     Path,
@@ -31,7 +31,7 @@ from ortconv.optimizer.extended.attention.projection import (
     projected_from,
     projection_of,
 )
-from ortconv.optimizer.pattern import C, P, matches
+from ortconv.optimizer.pattern import matches
 from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import Element, output_dims
 
@@ -150,9 +150,7 @@ def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
     if not context.may_touch(*nodes, *(node for side in heads for node in side.nodes), *biased.nodes):
         return None
     projections = _projections(*heads)
-    only_added = biased.layers is None and not biased.replaces
-    keeps_nan = projections is not None and only_added and leaves_a_key(biased.mask)  # see `_guard`
-    guarded = after.guard is not None and not keeps_nan
+    guarded = after.guard is not None
     if guarded and not _may_guard_rows(biased, *heads):
         return None
     mask = _mask(biased, after.root, heads, masks, guarded)
@@ -285,17 +283,10 @@ def _fit(heads: tuple[Heads, Heads, Heads], scores: Node | None, values: Node | 
     return values is None or unflattened(values, (*outer, {value.size}))
 
 
-_GUARD = P("Where", P("IsNaN", "weights", name="test"), C("zero", where=exactly(0)), "weights")
-
-
 def _guard(softmax: Node) -> tuple[Node, Node] | None:
-    """The nodes of Where(IsNaN(softmax), 0, softmax), if nothing else reads the Softmax; else None.
-
-    If the mask leaves a key for every row, NaN comes from the tensor from which query, key and value are computed. Then
-    the values contain NaN too, whatever the weights are.
-    """
+    """The nodes of Where(IsNaN(softmax), 0, softmax), if nothing else reads the Softmax; else None."""
     weights = softmax.out
-    m = next((m for node in weights.consumers for m in matches(_GUARD, node) if m.weights is weights), None)
+    m = next((m for node in weights.consumers for m in matches(GUARD, node) if m.weights is weights), None)
     if m is None or m.graph is not softmax.graph or weights.is_read_outside({m.root, m.node("test")}):
         return None
     return (m.root, m.node("test")) if only_reader(m.node("test").out) is m.root else None

@@ -14,7 +14,7 @@ from ortconv.ir.operands import reader_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
-from ortconv.optimizer.conditions import with_open, without_absent
+from ortconv.optimizer.conditions import EXPAND, with_open, without_absent
 from ortconv.optimizer.engine import Context, New, NewInput, insert_new
 from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length
 from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, knows_all_batches, whole_type
@@ -61,7 +61,7 @@ def may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool
 
 def has_expand(graph: Graph) -> bool:
     """True if the operator set has Expand, which gives a bias to each head or copy."""
-    return graph.opset() >= 8
+    return graph.opset() >= EXPAND
 
 
 def with_whole_bias(f: Found, past: Past | None, masks: Masks, context: Context) -> Found:
