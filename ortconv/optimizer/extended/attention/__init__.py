@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ortconv.ir.operators import MICROSOFT
+from ortconv.optimizer.basic import NAN_GUARDS
 from ortconv.optimizer.passes import Pass
 
 _ROTARY = (MICROSOFT, "RotaryEmbedding")
@@ -14,7 +15,7 @@ PASSES = (
     Pass("RotaryRowsFusion", "extended.attention.grouped:ROTARY_ROWS", _ROTARY),
     Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand", "Tile"),
     Pass("StackedBiasFusion", "extended.attention.stacked_bias:fuse", "Softmax"),
-    Pass("NanGuardElimination", "extended.attention.guard:drop_guard", "IsNaN"),
+    NAN_GUARDS,
     Pass("AttentionFusion", "extended.attention.fusion:fuse", "Softmax", also=(("", "MatMul"),)),
     Pass("HeadOrderFusion", "extended.attention.grouped:HEAD_ORDER", "Transpose"),
     Pass("GroupedMatMulFusion", "extended.attention.repeat:PRODUCTS", "Gather", "MatMul"),

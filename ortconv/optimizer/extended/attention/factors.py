@@ -12,7 +12,7 @@ from ortconv.ir.operands import axes_of, constant_of, ints, producer_of, scalar
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.conditions import copied_from_one, equal_shapes, keeps_rank, same_dim
-from ortconv.optimizer.extended.parts import part_of
+from ortconv.optimizer.parts import part_of
 from ortconv.optimizer.permutation import transpose_perm
 
 

@@ -9,10 +9,10 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operands import only_reader, producer_of, reader_of, scalar
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
+from ortconv.optimizer.basic.nan_guard import GUARD, projected_from
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention import making
 from ortconv.optimizer.extended.attention.biased import Biased, split_mask
-from ortconv.optimizer.extended.attention.guard import GUARD
 from ortconv.optimizer.extended.attention.heads import (
     Heads,
     Path,
@@ -25,12 +25,7 @@ from ortconv.optimizer.extended.attention.heads import (
 from ortconv.optimizer.extended.attention.making import Found
 from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, Scores, number
 from ortconv.optimizer.extended.attention.past import Past, Pasts, past_of
-from ortconv.optimizer.extended.attention.projection import (
-    Projection,
-    packed_projections,
-    projected_from,
-    projection_of,
-)
+from ortconv.optimizer.extended.attention.projection import Projection, packed_projections, projection_of
 from ortconv.optimizer.pattern import matches
 from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import Element, output_dims

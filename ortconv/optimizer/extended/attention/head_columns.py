@@ -16,8 +16,8 @@ from ortconv.optimizer.conditions import array_of
 from ortconv.optimizer.engine import Context, insert_node
 from ortconv.optimizer.extended.attention.heads import SPLIT, split_of
 from ortconv.optimizer.extended.attention.projection import match_product
-from ortconv.optimizer.extended.parts import gathered, part_of
 from ortconv.optimizer.insertion import insert, integers, with_list
+from ortconv.optimizer.parts import gathered, part_of
 from ortconv.optimizer.permutation import transpose_perm
 
 HEADS, COLUMNS = 2, 3

@@ -15,7 +15,7 @@ from ortconv.ir.types import ValueType
 from ortconv.optimizer.conditions import equal_shapes, numbers, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT
-from ortconv.optimizer.extended.parts import part_of, sliced_part
+from ortconv.optimizer.parts import part_of, sliced_part
 from ortconv.optimizer.pattern import Match, P, PatternInput
 from ortconv.optimizer.permutation import transpose_perm
 

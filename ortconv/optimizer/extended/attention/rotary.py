@@ -17,8 +17,8 @@ from ortconv.optimizer.basic.mask_index import is_natural
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, array_of, equal_shapes, numbers, same_dim
 from ortconv.optimizer.engine import Context, New, insert_new
 from ortconv.optimizer.extended.attention.factors import Factors, as_copies, constant_columns, copied_from, looked_up
-from ortconv.optimizer.extended.parts import AxisIndices, AxisRange, part_of, sliced_indices
 from ortconv.optimizer.insertion import insert, integers, reshaped
+from ortconv.optimizer.parts import AxisIndices, AxisRange, part_of, sliced_indices
 from ortconv.optimizer.pattern import Match, P, PatternInput, matches
 
 
