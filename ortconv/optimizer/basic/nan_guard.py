@@ -96,7 +96,7 @@ _PRODUCTS = ("MatMul", "Gemm", "MatMulNBits", "DynamicQuantizeMatMul")
 _OF_TWO = ("Add", "Mul", "Div")
 _KEEPS_NAN = (
     *_OF_TWO,
-    "Reshape", "Unsqueeze", "Transpose", "RotaryEmbedding", "LayerNormalization", "SimplifiedLayerNormalization",
+    "Reshape", "Unsqueeze", "Expand", "Tile", "Transpose", "RotaryEmbedding", "LayerNormalization", "SimplifiedLayerNormalization",
 )  # fmt: skip
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operands import only_reader, producer_of, reader_of, scalar
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.basic.nan_guard import GUARD, projected_from
+from ortconv.optimizer.basic.nan_guard import GUARD, leaves_a_key, projected_from
+from ortconv.optimizer.conditions import numbers
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention import making
 from ortconv.optimizer.extended.attention.biased import Biased, split_mask
@@ -145,9 +147,9 @@ def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
     if not context.may_touch(*nodes, *(node for side in heads for node in side.nodes), *biased.nodes):
         return None
     projections = _projections(*heads)
-    guarded = after.guard is not None
-    if guarded and not _may_guard_rows(biased, *heads):
+    if after.guard is not None and not _may_move_guard(biased, *heads):
         return None
+    guarded = after.guard is not None and not leaves_a_key(biased.mask)
     mask = _mask(biased, after.root, heads, masks, guarded)
     added = biased.mask is not None and not biased.replaces and after.guard is None
     return mask and Found(after.root, *heads, scale, *mask, nodes, projections, guarded, added)
@@ -208,25 +210,27 @@ def _sides(biased: Biased, after: After) -> Sides | None:
     return Sides(heads, multiply, unstack, scale) if is_known(scale) else None
 
 
-def _may_guard_rows(biased: Biased, query: Heads, key: Heads, value: Heads) -> bool:
-    """True if the guard after a Softmax can be replaced by one for whole rows of the result: those for which the mask
+def _may_move_guard(biased: Biased, query: Heads, key: Heads, value: Heads) -> bool:
+    """True if the guard after a Softmax can be replaced by one for whole rows of the result: those, if any, for which the mask
     leaves no key.
 
     NaN must come from the tensor from which query, key and value are computed, or from the past that the caller
     provides.
     """
-    past, where = past_of(key, value), producer_of(biased.mask, "Where")
-    if where is None or biased.replaces or biased.layers is not None:
+    if biased.replaces or biased.layers is not None:
         return False
-    if any((n := scalar(v)) is None or not n <= 0 for v in where.inputs[1:]):
-        return False
+    past = past_of(key, value)
     sides = (query, key, value) if past is None else (query, past[0].later, past[1].later)
     sources = {projected_from(side.source) for side in sides}
-    return len(sources) == 1 and None not in sources
+    if len(sources) != 1 or None in sources:
+        return False
+    where = producer_of(biased.mask, "Where")
+    low = () if where is None else [scalar(v) for v in where.inputs[1:]]
+    return leaves_a_key(biased.mask) or (bool(low) and all(n is not None and n <= 0 for n in low))
 
 
 class After(NamedTuple):
-    """The nodes after a Softmax: the product with the values, and the Transpose that merges heads."""
+    """The nodes after a Softmax: the product with the values, and the Transpose that merges heads, or a Reshape of one row."""
 
     product: Node
     root: Node
@@ -245,8 +249,19 @@ def _after(softmax: Node) -> After | None:
     if product is None or product.inputs[0] is not weights:
         return None
     unstack = only_reader(product.out) if product.out.rank == 3 else None
-    root = only_reader(product.out if unstack is None else unstack.out)
-    return After(product, root, guard, unstack) if root is not None and transpose_perm(root) == making.MERGE else None
+    heads = product.out if unstack is None else unstack.out
+    root = only_reader(heads)
+    if root is None or not (transpose_perm(root) == making.MERGE or _merges_one_row(root, heads)):
+        return None
+    return After(product, root, guard, unstack)
+
+
+def _merges_one_row(reshape: Node, heads: Value) -> bool:
+    """True for a Reshape of heads with a single row, which needs no Transpose, into a shape that is known up to the batch."""
+    dims, hidden = reshape.out.shape or (), numbers(heads.dim(1), heads.dim(3))
+    if not reshape.is_op("Reshape") or heads.rank != 4 or heads.dim(2) != 1 or not hidden:
+        return False
+    return bool(numbers(*dims)) or dims[1:] == (1, prod(hidden))
 
 
 def _scores(value: Value) -> tuple[Path, Node | None] | None:
@@ -289,7 +304,7 @@ def _guard(softmax: Node) -> tuple[Node, Node] | None:
 
 def _is_bounded(root: Node, query: Heads, value: Heads) -> bool:
     """True if the result is known to have as many elements as the queries."""
-    reader = reader_of(root.out, "Reshape")
+    reader = root if root.op == "Reshape" else reader_of(root.out, "Reshape")
     dims = output_dims(reader)
     if reader is None or len(dims) != 3:
         return False

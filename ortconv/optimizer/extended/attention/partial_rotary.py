@@ -66,6 +66,22 @@ def rotate_heads(m: Match) -> Replacement:
     return rotated and New("Transpose", [rotated], like=transpose)
 
 
+@rule("PartialRotaryFusion", P("Concat", rotated("part"), "rest"))
+def rotate_one_row(m: Match) -> Replacement:
+    """Concat(RotaryEmbedding(first part of Reshape(x)), second part)  ->  Reshape(RotaryEmbedding<rotary_embedding_dim>(x)), if x
+    has a single row
+    """
+    heads = _whole(m)
+    split = producer_of(heads, "Reshape")
+    if heads is None or split is None or heads.dim(2) != 1:
+        return None
+    x, sizes = split.present_inputs[0], numbers(heads.dim(1), heads.dim(3), m.cos.dim(1))
+    if not sizes or m.part.dim(3) != 2 * sizes[2] or x.rank != 3 or (x.dim(1), x.dim(2)) != (1, sizes[0] * sizes[1]):
+        return None
+    rows = rotate(m, x, x.type, num_heads=sizes[0], rotary_embedding_dim=2 * sizes[2])
+    return New("Reshape", [rows, split.present_inputs[1]], like=split)
+
+
 _ROWS = rotated(P("Reshape", "part", ..., name="rows"))
 
 
@@ -144,4 +160,4 @@ def _rotate(m: Match, x: Value) -> New | None:
     return by_rows(m, x, num_heads=sizes[0], rotary_embedding_dim=2 * sizes[1])
 
 
-RULES = rotate_heads + rotate_rows + rotate_all_rows
+RULES = rotate_heads + rotate_one_row + rotate_rows + rotate_all_rows
