@@ -20,6 +20,9 @@ T = TypeVar("T")
 FLOATS = frozenset({DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.DOUBLE})
 
 
+EXPAND = 8
+"""The opset that introduced Expand."""
+
 SLICE_BY_INPUTS = 10
 """The opset from which on Slice has its bounds as inputs."""
 

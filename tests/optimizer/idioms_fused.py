@@ -331,7 +331,10 @@ def attention(b: Builder) -> None:
         scores = stacked(b, masked(b, b.op("Reshape", scores, b.ints(batch, HEADS, *b.shape(scores)[1:])), past))
     elif not stack:
         scores = masked(b, scores, past)
-    product = b.op("MatMul", b.op("Softmax", scores, axis=b.near(-1, len(b.shape(scores)) - 1, 1)), value)
+    weights = b.op("Softmax", scores, axis=b.near(-1, len(b.shape(scores)) - 1, 1))
+    if b.chance(0.2):
+        weights = b.op("Where", b.op("IsNaN", weights), b.number(0), weights)
+    product = b.op("MatMul", weights, value)
     if stack:
         product = b.op("Reshape", product, b.ints(*b.near((batch, HEADS, rows, SIZE), (HEADS, batch, rows, SIZE))))
     context = b.op("Transpose", product, perm=b.near([0, 2, 1, 3], [0, 2, 3, 1]))
@@ -438,14 +441,27 @@ def grouped(b: Builder) -> None:
 
 
 def rotary(b: Builder) -> None:
-    """x * cos + rotated x * sin, half of x negated and swapped."""
-    x = b.x(b.pick(1, 2), HEADS, 3, SIZE)
+    """x * cos + rotated x * sin, half of x negated and swapped, perhaps without the first row."""
+    rest, x = "", b.x(b.pick(1, 2), HEADS, b.near(3, 4), SIZE)
+    if b.shape(x)[2] == 4:
+        rest, x = split(b, x, 2, [1, 3])
     first, second = (
         sliced(b, x, b.near(3, -1), s, e) for s, e in ((0, SIZE // 2), (SIZE // 2, b.near(SIZE, 2**31 - 1)))
     )
     turned = b.op("Concat", b.op("Neg", second), first, axis=-1)
-    angles = [b.near(b.weight(1, 1, 3, SIZE), b.x(1, 1, 3, SIZE)) for _ in range(2)]
-    b.op("Add", b.op("Mul", x, angles[0]), b.op("Mul", turned, angles[1]))
+    cos, sin = (
+        b.pick(paired(b, b.weight(1, 1, 3, SIZE // 2)), b.near(b.weight(1, 1, 3, SIZE), b.x(1, 1, 3, SIZE)))
+        for _ in range(2)
+    )
+    y = b.op("Add", b.op("Mul", x, cos), b.op("Mul", turned, sin))
+    if rest:
+        b.op("Concat", rest, y, axis=b.near(2, -2))
+
+
+def paired(b: Builder, half: str) -> str:
+    """A constant with the columns of another one twice."""
+    array = b.values[half]
+    return b.const(np.concatenate([array, array], axis=-1), array.dtype)
 
 
 STEPS = (

@@ -20,7 +20,7 @@ from ortconv.optimizer.extended.attention.mask import Masks
 from ortconv.runtime.session import Session
 from tests.batches import batched
 
-FUSION = passes_in("extended.attention.fusion")
+FUSION = (*passes_in("basic.nan_guard"), *passes_in("extended.attention.fusion"))
 PASSES = (*passes_in("basic.reshape"), *passes_in("extended.transpose"), *FUSION)
 HEADS, SIZE = 2, 4
 HIDDEN = HEADS * SIZE

@@ -8,7 +8,7 @@ from rewriting import check, ops
 
 from tests.batches import batched
 
-FUSION = passes_in("extended.attention.fusion")
+FUSION = (*passes_in("basic.nan_guard"), *passes_in("extended.attention.fusion"))
 FUSED = "com.microsoft.MultiHeadAttention"
 
 CONSTANTS = """int64[3] rows = {0, 0, -1}, int64[2] of_keys = {1, 2}, int64[2] of_queries = {1, 3}, int64[4] whole = {2, 1, 3, 3},

@@ -1,4 +1,4 @@
-"""Parts of a tensor, as `ortconv.optimizer.extended.parts` reads them from Gather, Slice and Split."""
+"""Parts of a tensor, as `ortconv.optimizer.parts` reads them from Gather, Slice and Split."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from ortconv.ir.graph import Graph, Ints, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.extended.parts import part_of, slice_of
+from ortconv.optimizer.parts import part_of, slice_of
 
 
 def ints(graph: Graph, numbers: object) -> Value:

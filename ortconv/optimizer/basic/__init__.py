@@ -8,6 +8,7 @@ from ortconv.optimizer.quantizers import DEQUANTIZE, QUANTIZERS
 
 SHARING = Pass("ConstantSharing", "basic.sharing:share_constants")
 COMMON = Pass("CommonSubexpressionElimination", "basic.cse:merge_common")
+NAN_GUARDS = Pass("NanGuardElimination", "basic.nan_guard:drop_guard", "IsNaN")
 RESHAPES = Pass("ReshapeFusion", "basic.reshape:RULES")
 
 PASSES = (
@@ -30,6 +31,7 @@ PASSES = (
     Pass("SqueezePropagation", "basic.squeeze:propagate_squeezes", "Squeeze"),
     Pass("ExpandPropagation", "basic.broadcast:propagate_expands", "Expand"),
     Pass("IndexedMaskFusion", "basic.mask_index:RULES", "Gather", "GatherND", "ScatterND", "And", "Where"),
+    NAN_GUARDS,
     Pass("RowLookupFusion", "basic.lookup:look_up_rows"),
     Pass("SliceConcatToSpaceToDepthFusion", "basic.space_to_depth:fuse_space_to_depth", "Slice"),
     Pass("GeluFusion", "basic.layer_norm:fuse_gelu", "Erf"),

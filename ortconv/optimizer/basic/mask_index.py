@@ -11,7 +11,7 @@ from ortconv.ir.symbols import as_dim, times
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
-from ortconv.optimizer.conditions import RESHAPES, equal_shapes, uniform
+from ortconv.optimizer.conditions import EXPAND, RESHAPES, equal_shapes, numbers, uniform
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.insertion import LISTS_BY_INPUT
 from ortconv.optimizer.pattern import C, Match, P
@@ -196,11 +196,18 @@ def _reshaped(m: Match) -> Replacement:
 
 @rule("AndElimination", P("And", "x", "true", commutative=True))
 def eliminate_and(m: Match) -> Replacement:
-    """And(x, true)  ->  x
+    """And(x, true)  ->  x, or Expand(x) if the constant has more elements
 
     Counterpart: none: beyond ONNX Runtime, which knows the constants of sums and products only
     """
-    return m.x if equal_shapes(m.x.shape, m.root.out.shape) and is_true(m.true) else None
+    if not is_true(m.true):
+        return None
+    if equal_shapes(m.x.shape, m.root.out.shape):
+        return m.x
+    shape = numbers(*(m.root.out.shape or ()))
+    if m.true.constant is None or not shape or m.graph.opset() < EXPAND:
+        return None
+    return New("Expand", [m.x, np.array(shape, np.int64)])
 
 
 _TRUTH = C("true", one=True, where=is_true)

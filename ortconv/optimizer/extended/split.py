@@ -12,8 +12,8 @@ from ortconv.ir.operands import axes_of, producer_of, scalar
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, with_shape
 from ortconv.optimizer.engine import Context, New, Replacement, insert_node, rule
-from ortconv.optimizer.extended.parts import gathered, sliced_part
 from ortconv.optimizer.insertion import insert, integers, with_list
+from ortconv.optimizer.parts import gathered, sliced_part
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import elements
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ortconv.ir.operators import MICROSOFT
+from ortconv.optimizer.basic import NAN_GUARDS
 from ortconv.optimizer.passes import Pass
 
 _ROTARY = (MICROSOFT, "RotaryEmbedding")
@@ -12,8 +13,8 @@ PASSES = (
     Pass("RotaryEmbeddingFusion", "extended.attention.rotary:fuse", "Neg", "Sub"),
     Pass("PartialRotaryFusion", "extended.attention.partial_rotary:RULES", _ROTARY),
     Pass("RotaryRowsFusion", "extended.attention.grouped:ROTARY_ROWS", _ROTARY),
-    Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand", "Tile"),
     Pass("StackedBiasFusion", "extended.attention.stacked_bias:fuse", "Softmax"),
+    NAN_GUARDS,
     Pass("AttentionFusion", "extended.attention.fusion:fuse", "Softmax", also=(("", "MatMul"),)),
     Pass("HeadOrderFusion", "extended.attention.grouped:HEAD_ORDER", "Transpose"),
     Pass("GroupedMatMulFusion", "extended.attention.repeat:PRODUCTS", "Gather", "MatMul"),

@@ -198,25 +198,3 @@ def _operand(node: Node) -> Value | None:
     if node.domain or not traits(node).has(Trait.ELEMENTWISE, Trait.BROADCASTS) or len(tensors) != 1:
         return None
     return tensors[0] if are_numbers((v for v in node.present_inputs if v is not tensors[0]), KEYS_RANK) else None
-
-
-def leaves_a_key(mask: Value | None) -> bool:
-    """True if, after adding the mask, every row of finite scores is still finite for at least one key."""
-    if mask is None or mask.constant is None or not mask.constant.rank:
-        return _is_finite_mask(mask)
-    added = mask.constant.numpy()
-    return bool(np.all(added < np.inf) and np.all(np.isfinite(added).any(axis=-1)))
-
-
-def _is_finite_mask(mask: Value | None) -> bool:
-    """True if no element of a mask can be infinite or NaN."""
-    if mask is None:
-        return True
-    if mask.constant is not None:
-        return bool(np.all(np.isfinite(mask.constant.numpy())))
-    node = mask.producer
-    if node is None:
-        return False
-    if node.is_op("Where"):
-        return _is_finite_mask(node.inputs[1]) and _is_finite_mask(node.inputs[2])
-    return traits(node).has(Trait.MOVES) and _is_finite_mask(node.inputs[0])

@@ -12,7 +12,7 @@ from ortconv.ir.operands import axes_of, constant_of, ints, producer_of, scalar
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.conditions import copied_from_one, equal_shapes, keeps_rank, same_dim
-from ortconv.optimizer.extended.parts import part_of
+from ortconv.optimizer.parts import part_of
 from ortconv.optimizer.permutation import transpose_perm
 
 
@@ -97,11 +97,23 @@ def looked_up(factors: Value, columns: Array, batch: int, rows: int) -> Lookup |
             return None
         if (source.axes[batch], source.axes[rows], source.axes[3]) != (0, 1, 2):
             return None
-        first = source.columns[np.unique(columns, return_index=True)[1]]
-        all_rows = table.numpy()
-        same = np.array_equal(all_rows[:, source.columns], all_rows[:, first[columns]])
-        return Lookup(positions, gather.present_inputs[0], first) if same else None
+        first = _of_pairs(table.numpy(), source.columns, columns)
+        return None if first is None else Lookup(positions, gather.present_inputs[0], first)
     return None
+
+
+def constant_columns(factors: Value, columns: Array) -> Array | None:
+    """For each pair, its column in constant factors; None if the factors are not constant, or if a pair has several."""
+    table = constant_of(factors)
+    if table is None or not table.rank or table.shape[-1] != len(columns):
+        return None
+    return _of_pairs(table.numpy(), np.arange(len(columns)), columns)
+
+
+def _of_pairs(table: Array, copied: Array, pairs: Array) -> Array | None:
+    """For each pair, its first column of a table of which these columns are copied. None if other columns of the pair differ."""
+    first = copied[np.unique(pairs, return_index=True)[1]]
+    return first if np.array_equal(table[..., copied], table[..., first[pairs]]) else None
 
 
 # ---------------------------------------------------------------------- one step back

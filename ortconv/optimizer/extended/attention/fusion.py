@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operands import only_reader, producer_of, reader_of, scalar
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.conditions import exactly
+from ortconv.optimizer.basic.nan_guard import GUARD, leaves_a_key, projected_from
+from ortconv.optimizer.conditions import numbers
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention import making
-from ortconv.optimizer.extended.attention.biased import Biased, leaves_a_key, split_mask
+from ortconv.optimizer.extended.attention.biased import Biased, split_mask
 from ortconv.optimizer.extended.attention.heads import (
     Heads,
     Path,
@@ -25,13 +27,8 @@ from ortconv.optimizer.extended.attention.heads import (
 from ortconv.optimizer.extended.attention.making import Found
 from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, Scores, number
 from ortconv.optimizer.extended.attention.past import Past, Pasts, past_of
-from ortconv.optimizer.extended.attention.projection import (
-    Projection,
-    packed_projections,
-    projected_from,
-    projection_of,
-)
-from ortconv.optimizer.pattern import C, P, matches
+from ortconv.optimizer.extended.attention.projection import Projection, packed_projections, projection_of
+from ortconv.optimizer.pattern import matches
 from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import Element, output_dims
 
@@ -150,11 +147,9 @@ def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
     if not context.may_touch(*nodes, *(node for side in heads for node in side.nodes), *biased.nodes):
         return None
     projections = _projections(*heads)
-    only_added = biased.layers is None and not biased.replaces
-    keeps_nan = projections is not None and only_added and leaves_a_key(biased.mask)  # see `_guard`
-    guarded = after.guard is not None and not keeps_nan
-    if guarded and not _may_guard_rows(biased, *heads):
+    if after.guard is not None and not _may_move_guard(biased, *heads):
         return None
+    guarded = after.guard is not None and not leaves_a_key(biased.mask)
     mask = _mask(biased, after.root, heads, masks, guarded)
     added = biased.mask is not None and not biased.replaces and after.guard is None
     return mask and Found(after.root, *heads, scale, *mask, nodes, projections, guarded, added)
@@ -215,25 +210,27 @@ def _sides(biased: Biased, after: After) -> Sides | None:
     return Sides(heads, multiply, unstack, scale) if is_known(scale) else None
 
 
-def _may_guard_rows(biased: Biased, query: Heads, key: Heads, value: Heads) -> bool:
-    """True if the guard after a Softmax can be replaced by one for whole rows of the result: those for which the mask
+def _may_move_guard(biased: Biased, query: Heads, key: Heads, value: Heads) -> bool:
+    """True if the guard after a Softmax can be replaced by one for whole rows of the result: those, if any, for which the mask
     leaves no key.
 
     NaN must come from the tensor from which query, key and value are computed, or from the past that the caller
     provides.
     """
-    past, where = past_of(key, value), producer_of(biased.mask, "Where")
-    if where is None or biased.replaces or biased.layers is not None:
+    if biased.replaces or biased.layers is not None:
         return False
-    if any((n := scalar(v)) is None or not n <= 0 for v in where.inputs[1:]):
-        return False
+    past = past_of(key, value)
     sides = (query, key, value) if past is None else (query, past[0].later, past[1].later)
     sources = {projected_from(side.source) for side in sides}
-    return len(sources) == 1 and None not in sources
+    if len(sources) != 1 or None in sources:
+        return False
+    where = producer_of(biased.mask, "Where")
+    low = () if where is None else [scalar(v) for v in where.inputs[1:]]
+    return leaves_a_key(biased.mask) or (bool(low) and all(n is not None and n <= 0 for n in low))
 
 
 class After(NamedTuple):
-    """The nodes after a Softmax: the product with the values, and the Transpose that merges heads."""
+    """The nodes after a Softmax: the product with the values, and the Transpose that merges heads, or a Reshape of one row."""
 
     product: Node
     root: Node
@@ -252,8 +249,19 @@ def _after(softmax: Node) -> After | None:
     if product is None or product.inputs[0] is not weights:
         return None
     unstack = only_reader(product.out) if product.out.rank == 3 else None
-    root = only_reader(product.out if unstack is None else unstack.out)
-    return After(product, root, guard, unstack) if root is not None and transpose_perm(root) == making.MERGE else None
+    heads = product.out if unstack is None else unstack.out
+    root = only_reader(heads)
+    if root is None or not (transpose_perm(root) == making.MERGE or _merges_one_row(root, heads)):
+        return None
+    return After(product, root, guard, unstack)
+
+
+def _merges_one_row(reshape: Node, heads: Value) -> bool:
+    """True for a Reshape of heads with a single row, which needs no Transpose, into a shape that is known up to the batch."""
+    dims, hidden = reshape.out.shape or (), numbers(heads.dim(1), heads.dim(3))
+    if not reshape.is_op("Reshape") or heads.rank != 4 or heads.dim(2) != 1 or not hidden:
+        return False
+    return bool(numbers(*dims)) or dims[1:] == (1, prod(hidden))
 
 
 def _scores(value: Value) -> tuple[Path, Node | None] | None:
@@ -285,17 +293,10 @@ def _fit(heads: tuple[Heads, Heads, Heads], scores: Node | None, values: Node | 
     return values is None or unflattened(values, (*outer, {value.size}))
 
 
-_GUARD = P("Where", P("IsNaN", "weights", name="test"), C("zero", where=exactly(0)), "weights")
-
-
 def _guard(softmax: Node) -> tuple[Node, Node] | None:
-    """The nodes of Where(IsNaN(softmax), 0, softmax), if nothing else reads the Softmax; else None.
-
-    If the mask leaves a key for every row, NaN comes from the tensor from which query, key and value are computed. Then
-    the values contain NaN too, whatever the weights are.
-    """
+    """The nodes of Where(IsNaN(softmax), 0, softmax), if nothing else reads the Softmax; else None."""
     weights = softmax.out
-    m = next((m for node in weights.consumers for m in matches(_GUARD, node) if m.weights is weights), None)
+    m = next((m for node in weights.consumers for m in matches(GUARD, node) if m.weights is weights), None)
     if m is None or m.graph is not softmax.graph or weights.is_read_outside({m.root, m.node("test")}):
         return None
     return (m.root, m.node("test")) if only_reader(m.node("test").out) is m.root else None
@@ -303,7 +304,7 @@ def _guard(softmax: Node) -> tuple[Node, Node] | None:
 
 def _is_bounded(root: Node, query: Heads, value: Heads) -> bool:
     """True if the result is known to have as many elements as the queries."""
-    reader = reader_of(root.out, "Reshape")
+    reader = root if root.op == "Reshape" else reader_of(root.out, "Reshape")
     dims = output_dims(reader)
     if reader is None or len(dims) != 3:
         return False

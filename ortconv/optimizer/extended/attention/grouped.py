@@ -10,7 +10,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import ints
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import equal_shapes
+from ortconv.optimizer.conditions import equal_shapes, numbers
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT, SWAP_HEADS
 from ortconv.optimizer.extended.attention.partial_rotary import by_rows, is_plain, rotate, rotated, rotates_each
@@ -43,6 +43,18 @@ def rotate_heads(m: Match) -> Replacement:
         return None
     heads = by_rows(m, m.x) if isinstance(width, int) and m.x.dim(3) == 2 * width else None
     return heads and New("Transpose", [heads], like=transpose)
+
+
+@rule("RotaryRowsFusion", rotated(P("Reshape", "x", "heads", name="split")))
+def rotate_one_row(m: Match) -> Replacement:
+    """RotaryEmbedding(Reshape(x))  ->  Reshape(RotaryEmbedding(x)), if the only row of x is split into heads"""
+    heads, width = m.node("split").out, m.cos.dim(1)
+    sizes = numbers(heads.dim(1), heads.dim(3), width)
+    if not sizes or heads.rank != 4 or heads.dim(2) != 1 or sizes[1] != 2 * sizes[2] or not is_plain(m.root):
+        return None
+    if m.x.rank != 3 or (m.x.dim(1), m.x.dim(2)) != (1, sizes[0] * sizes[1]):
+        return None
+    return New("Reshape", [rotate(m, m.x, m.x.type), m.heads], like=m.node("split"))
 
 
 NORMS = ("LayerNormalization", "SimplifiedLayerNormalization")
@@ -80,8 +92,9 @@ def _order(m: Match, x: Value) -> Array | None:
 
 def _parts(m: Match) -> tuple[int, ...]:
     """(rows and columns of the matrix of heads, head size) into which the first Reshape splits rows; () for any other Reshape."""
-    heads = ints(m.heads) or ()
-    return heads[2:] if heads[:2] == (0, 0) and all(d > 0 for d in heads[2:]) else ()
+    split = m.node("split")
+    before, after = split.present_inputs[0].shape or (), split.out.shape or ()
+    return numbers(*after[2:]) if equal_shapes(before[:2], after[:2]) else ()
 
 
 def _reshaped(m: Match, x: New) -> Replacement:
@@ -128,7 +141,9 @@ _NORM = P(NORMS, P("Reshape", "x", C("cut"), name="by_head"), ..., name="norm")
 def swap_before_norm(m: Match) -> Replacement:
     "Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(Norm(Reshape(x)))))  ->  Reshape(Norm(Reshape(Transpose(Reshape(x)))))"
     by_head, norm, parts = m.node("by_head"), m.node("norm"), _parts(m)
-    if _order(m, m.x) is None or ints(m.cut) != (0, 0, parts[0] * parts[1], parts[2]) or by_head.attr("allowzero", 0):
+    if _order(m, m.x) is None or not equal_shapes(
+        by_head.out.shape, (*(m.x.shape or ())[:2], prod(parts[:2]), parts[2])
+    ):
         return None
     if not _is_of_rows(norm):
         return None
@@ -160,4 +175,4 @@ def _swap(m: Match) -> New:
 
 HEAD_ORDER = swap_columns + swap_bias + swap_before_rotation + swap_before_norm + swap_rows
 
-ROTARY_ROWS = rotate_rows + rotate_heads + norm_before_transpose
+ROTARY_ROWS = rotate_rows + rotate_one_row + rotate_heads + norm_before_transpose

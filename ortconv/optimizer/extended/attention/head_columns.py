@@ -12,12 +12,12 @@ from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operands import only_reader
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import array_of
+from ortconv.optimizer.conditions import array_of, numbers
 from ortconv.optimizer.engine import Context, insert_node
 from ortconv.optimizer.extended.attention.heads import SPLIT, split_of
 from ortconv.optimizer.extended.attention.projection import match_product
-from ortconv.optimizer.extended.parts import gathered, part_of
 from ortconv.optimizer.insertion import insert, integers, with_list
+from ortconv.optimizer.parts import gathered, part_of
 from ortconv.optimizer.permutation import transpose_perm
 
 HEADS, COLUMNS = 2, 3
@@ -42,17 +42,18 @@ def fuse(graph: Graph, context: Context) -> int:
     """Parts of Reshape(x, (batch, rows, heads, columns))  ->  Reshape(part of x), with the columns of a product x reordered
 
     The parts are groups of heads or, if a product with constant weights computes x, three groups of columns of each head; also of
-    the heads after Transpose<0, 2, 1, 3>.
+    the heads after Transpose<0, 2, 1, 3>, for which the Reshape of a single row suffices.
     """
     return sum(_fuse(node, context) for node in graph if node.is_op("Reshape") and node.out.rank == 4)
 
 
 def _fuse(reshape: Node, context: Context) -> bool:
     x, split = reshape.present_inputs[0], split_of(reshape)
-    if split is None or x.rank != 3 or reshape.out.dtype is not DType.FLOAT or only_reader(x) is None:
+    one_row = _split_of_one_row(reshape) if split is None else None
+    if x.rank != 3 or reshape.out.dtype is not DType.FLOAT or only_reader(x) is None:
         return False
-    count, size, _ = split
-    parts = _all_parts(reshape.out, count, size)
+    count, size = split[:2] if split is not None else one_row or (0, 0)
+    parts = _all_parts(reshape.out, count, size, swapped=split is None)
     if not parts or not context.may_touch(reshape, *(part.node for part in parts)):
         return False
     source = x if parts[0].axis == HEADS else _reordered(x, _order(parts, count, size), context)
@@ -66,9 +67,17 @@ def _fuse(reshape: Node, context: Context) -> bool:
     return True
 
 
-def _all_parts(heads: Value, count: int, size: int) -> list[Part]:
+def _split_of_one_row(reshape: Node) -> tuple[int, int] | None:
+    """The number and size of the heads (batch, heads, 1, columns) into which a Reshape splits (batch, 1, hidden); else None."""
+    x, heads = reshape.present_inputs[0], reshape.out
+    sizes = numbers(heads.dim(1), heads.dim(3))
+    is_split = sizes and heads.dim(2) == x.dim(1) == 1 and x.dim(2) == prod(sizes)
+    return (sizes[0], sizes[1]) if is_split else None
+
+
+def _all_parts(heads: Value, count: int, size: int, *, swapped: bool) -> list[Part]:
     """The parts of heads that are all of them along one axis, in order, if nothing else reads the heads; else []."""
-    found = _parts(heads, swapped=False)
+    found = _parts(heads, swapped=swapped)
     if found is None or len(found) < 2 or len({part.axis for part in found}) != 1:
         return []
     if found[0].axis == COLUMNS and len(found) != QKV:
@@ -136,9 +145,12 @@ def _replace(reshape: Node, source: Value, parts: list[Part], count: int, size: 
     name = graph.fresh(f"{reshape.name or reshape.out.name}/Split")
     split = insert_node("Split", inputs, len(parts), types, reshape, attrs, name=name)
     for part, own, columns in zip(parts, sizes, split.present_outputs):
-        shape = integers(graph, (0, 0, *own), source, "heads")
-        heads = insert("Reshape", [columns, shape], TensorType(DType.FLOAT, (batch, rows, *own)), reshape)
-        if part.swapped:
+        one_row = part.swapped and rows == 1
+        split_axes = (own[0], 1, own[1]) if one_row else (0, *own)
+        shape = integers(graph, (0, *split_axes), source, "heads")
+        dims = (batch, own[0], 1, own[1]) if one_row else (batch, rows, *own)
+        heads = insert("Reshape", [columns, shape], TensorType(DType.FLOAT, dims), reshape)
+        if part.swapped and not one_row:
             type = TensorType(DType.FLOAT, (batch, own[0], rows, own[1]))
             heads = insert("Transpose", [heads], type, reshape, {"perm": Ints(SPLIT)})
         graph.replace(part.value, heads)

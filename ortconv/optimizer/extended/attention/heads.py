@@ -169,17 +169,21 @@ def _from_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:
 
 
 def _from_one_row(path: Path) -> Heads | None:
-    """Heads of one row, which a Reshape alone makes of (batch, 1, hidden)."""
+    """Heads of one row, which a Reshape alone makes of (batch, 1, hidden), or flattened ones of (batch, 1, heads, size)."""
     heads, node = path.value, producer_of(path.value, "Reshape")
     x = None if node is None else node.inputs[0]
-    if x is None or x.rank != 3 or heads.rank != 4 or x.dim(1) != 1 or heads.dim(2) != 1:
+    if x is None or x.rank not in (3, 4) or x.dim(1) != 1 or heads.dim(-2) != 1:
         return None
-    sizes = numbers(heads.dim(1), heads.dim(3))
-    if not sizes or x.dim(2) != prod(sizes):
+    sizes = numbers(heads.dim(1), heads.dim(3)) if heads.rank == 4 else numbers(*(x.shape or ())[2:])
+    if len(sizes) != 2 or (x.shape or ())[2:] not in (sizes, (prod(sizes),)):
         return None
     count, size = sizes
+    if heads.rank != 4 and heads.shape != (times(x.dim(0), count), 1, size):
+        return None
     row = path.through().unscaled()
-    return Heads(row.value, count, size, row.scale, row.nodes, None, heads if row.scale == path.scale else None)
+    rows = None if row.value.rank == 3 else (x.dim(0), 1, count * size)
+    is_whole = heads.rank == 4 and row.scale == path.scale
+    return Heads(row.value, count, size, row.scale, row.nodes, rows, heads if is_whole else None)
 
 
 def _as_they_are(path: Path) -> Heads | None:

@@ -14,7 +14,7 @@ from ortconv.ir.operands import reader_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
-from ortconv.optimizer.conditions import with_open, without_absent
+from ortconv.optimizer.conditions import EXPAND, with_open, without_absent
 from ortconv.optimizer.engine import Context, New, NewInput, insert_new
 from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length
 from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, knows_all_batches, whole_type
@@ -49,6 +49,19 @@ class Found(NamedTuple):
     def graph(self) -> Graph:
         return self.root.parent
 
+    @property
+    def merge(self) -> Node | None:
+        """The Reshape that merges heads into rows, if there is one."""
+        return self.root if self.root.op == "Reshape" else reader_of(self.root.out, "Reshape")
+
+    @property
+    def outer(self) -> tuple[DimOf, DimOf]:
+        """The dimensions of batches and queries."""
+        if self.root.op == "Reshape":
+            heads = self.root.present_inputs[0]
+            return DimOf(heads, 0), DimOf(heads, 2)
+        return DimOf(self.root.out, 0), DimOf(self.root.out, 1)
+
 
 def may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool:
     """True if the release that must run the model supports the operator with the present masks, or with this bias instead."""
@@ -61,7 +74,7 @@ def may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool
 
 def has_expand(graph: Graph) -> bool:
     """True if the operator set has Expand, which gives a bias to each head or copy."""
-    return graph.opset() >= 8
+    return graph.opset() >= EXPAND
 
 
 def with_whole_bias(f: Found, past: Past | None, masks: Masks, context: Context) -> Found:
@@ -142,7 +155,7 @@ def _make(
     attrs = {"num_heads": f.query.count, "scale": float(np.float32(f.scale))} | attrs
     if f.padding is not None:
         attrs["mask_filter_value"] = f.padding.low
-    batch, queries = (f.root.out.dim(i) for i in range(2))
+    batch, queries = (value.dim(axis) for value, axis in f.outer)
     queries = queries if f.key.copies == 1 else None
     type = TensorType(DType.FLOAT, (batch, queries, f.query.count * f.value.size))
     types = (type, *more)
@@ -175,7 +188,7 @@ def _merged(side: Heads, before: Node) -> Value:
     batch, count, rows, size = side.source.shape or (None,) * 4
     hidden = side.count * side.size
     merged = TensorType(DType.FLOAT, (batch, rows, hidden))
-    if count == 1:
+    if 1 in (count, rows):
         return reshaped(side.source, (0, -1, hidden), before, merged)
     transposed = insert(
         "Transpose", [side.source], TensorType(DType.FLOAT, (batch, rows, count, size)), before, {"perm": Ints(MERGE)}
@@ -200,8 +213,8 @@ def result_of(f: Found, fused: Node, seen: Value | None) -> Value:
     rows, swap = fused.out, f.key.copies > 1
     count, copies, size = f.key.count, f.key.copies, f.query.size
     if swap:
-        hidden, out = count * copies * size, f.root.out
-        type = TensorType(DType.FLOAT, (out.dim(0), out.dim(1), hidden))
+        hidden = count * copies * size
+        type = TensorType(DType.FLOAT, (*(value.dim(axis) for value, axis in f.outer), hidden))
         rows = reshaped(rows, (0, -1, hidden), f.root, type)
     if seen is not None:
         zero = f.graph.constant(Tensor.of(np.float32(0)), f"{seen.name}_const")
@@ -223,7 +236,7 @@ def _swapped(rows: Value, parts: tuple[int, int, int], before: Node) -> Value:
 def put(f: Found, fused: Value) -> None:
     """Replace the merged heads by the output of the fused node. A Reshape into rows is removed if there is one."""
     graph, root = f.graph, f.root
-    reader = reader_of(root.out, "Reshape")
+    reader = f.merge
     rows = None if reader is None or reader.ep != root.ep else _as_read(f, fused, reader)
     if reader is not None and rows is not None:
         graph.replace(reader.out, rows)
@@ -252,7 +265,6 @@ def _are_rows(dims: tuple[Element, ...], f: Found, hidden: int) -> bool:
     """True if these are the dimensions (batch, queries, hidden); one of them may be -1."""
     if len(dims) != 3 or dims.count(-1) > 1:
         return False
-    out = f.root.out
-    batch, queries = (length(f.query, axis) | {dim_of(out, axis), DimOf(out, axis)} for axis in range(2))
+    batch, queries = (length(f.query, axis) | {dim_of(*outer), outer} for axis, outer in enumerate(f.outer))
     allowed: tuple[set[Element], ...] = (batch, queries, {hidden})
     return all(d == -1 or (d is not None and d in known) for d, known in zip(dims, allowed))

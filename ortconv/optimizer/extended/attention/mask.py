@@ -16,8 +16,8 @@ from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS
 from ortconv.optimizer.extended.attention.biased import Biased, Keys, condition_of, masked_keys
 from ortconv.optimizer.extended.attention.heads import Heads, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
-from ortconv.optimizer.extended.parts import gathered, sliced_part
 from ortconv.optimizer.insertion import insert, integers, with_list
+from ortconv.optimizer.parts import gathered, sliced_part
 from ortconv.optimizer.shapes import Element, dim_of, elements
 
 

@@ -12,8 +12,8 @@ from ortconv.ir.types import Shape, TensorType
 from ortconv.optimizer.conditions import numbers
 from ortconv.optimizer.engine import Context, insert_node
 from ortconv.optimizer.extended.attention.heads import SPLIT_TRANSPOSED, split_of
-from ortconv.optimizer.extended.parts import gathered, part_of
 from ortconv.optimizer.insertion import insert, integers, with_list
+from ortconv.optimizer.parts import gathered, part_of
 from ortconv.optimizer.permutation import Perm, identity, permuted_type, transpose_perm
 from ortconv.optimizer.shapes import Element, dim_of, refined, target
 

@@ -1,4 +1,4 @@
-"""Heads of which only the first elements are rotated: RotaryEmbedding leaves the others as they are."""
+"""Heads of which only the first elements, or the last rows, are rotated."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from math import prod
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
-from ortconv.ir.operands import producer_of
+from ortconv.ir.operands import constant_of, ints, producer_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.symbols import times
+from ortconv.ir.tensor import Array
 from ortconv.ir.types import ValueType
 from ortconv.optimizer.conditions import equal_shapes, numbers, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT
-from ortconv.optimizer.extended.parts import sliced_part
+from ortconv.optimizer.parts import part_of, sliced_part
 from ortconv.optimizer.pattern import Match, P, PatternInput
 from ortconv.optimizer.permutation import transpose_perm
 
@@ -65,6 +66,22 @@ def rotate_heads(m: Match) -> Replacement:
     return rotated and New("Transpose", [rotated], like=transpose)
 
 
+@rule("PartialRotaryFusion", P("Concat", rotated("part"), "rest"))
+def rotate_one_row(m: Match) -> Replacement:
+    """Concat(RotaryEmbedding(first part of Reshape(x)), second part)  ->  Reshape(RotaryEmbedding<rotary_embedding_dim>(x)), if x
+    has a single row
+    """
+    heads = _whole(m)
+    split = producer_of(heads, "Reshape")
+    if heads is None or split is None or heads.dim(2) != 1:
+        return None
+    x, sizes = split.present_inputs[0], numbers(heads.dim(1), heads.dim(3), m.cos.dim(1))
+    if not sizes or m.part.dim(3) != 2 * sizes[2] or x.rank != 3 or (x.dim(1), x.dim(2)) != (1, sizes[0] * sizes[1]):
+        return None
+    rows = rotate(m, x, x.type, num_heads=sizes[0], rotary_embedding_dim=2 * sizes[2])
+    return New("Reshape", [rows, split.present_inputs[1]], like=split)
+
+
 _ROWS = rotated(P("Reshape", "part", ..., name="rows"))
 
 
@@ -78,6 +95,50 @@ def rotate_rows(m: Match) -> Replacement:
     rows = (*part[:2], hidden)
     fits = equal_shapes(m.node("rows").out.shape, rows) and equal_shapes(m.node("back").out.shape, part)
     return _rotate(m, whole) if fits else None
+
+
+@rule("PartialRotaryFusion", P("Concat", "first", rotated("part")))
+def rotate_all_rows(m: Match) -> Replacement:
+    """Concat(first rows of x, RotaryEmbedding(other rows))  ->  RotaryEmbedding(x), which multiplies the first rows by 1
+
+    Differs: for constant tables. Where a first row holds infinity, the result is NaN.
+    """
+    x, rotation = _joined(m), m.node("rotation")
+    cos, sin = constant_of(m.cos), constant_of(m.sin)
+    if x is None or cos is None or sin is None or not is_plain(rotation) or ints(m.positions) != (0,):
+        return None
+    sizes = numbers(m.first.dim(2), m.part.dim(2))
+    if not sizes or sizes[1] > cos.shape[0]:
+        return None
+    tables = (_after_rows(fill, sizes[0], table.numpy()[: sizes[1]]) for fill, table in ((1, cos), (0, sin)))
+    return New("RotaryEmbedding", (x, m.positions, *tables), like=rotation, domain=MICROSOFT)
+
+
+def _joined(m: Match) -> Value | New | None:
+    """The heads of which a Concat joins both parts along the rows; the parts may be transposed alike."""
+    transposes = [producer_of(value, "Transpose") for value in (m.first, m.part)]
+    first, part = (part_of(v if t is None else t.inputs[0]) for v, t in zip((m.first, m.part), transposes))
+    perm, other = ((0, 1, 2, 3) if t is None else transpose_perm(t) for t in transposes)
+    if (
+        first is None
+        or part is None
+        or perm is None
+        or perm != other
+        or len(perm) != first.x.rank
+        or first.x is not part.x
+    ):
+        return None
+    whole = (first.start, first.end, part.end) == (0, part.start, first.x.dim(part.axis))
+    if not whole or {first.axis, part.axis} != {perm[2]} or m.root.attr("axis", 0) not in (2, -2):
+        return None
+    return (
+        first.x if transposes[0] is None else New("Transpose", [first.x], like=transposes[0], types=[m.root.out.type])
+    )
+
+
+def _after_rows(fill: int, count: int, table: Array) -> Array:
+    """A table behind a number of rows of equal elements."""
+    return np.concatenate([np.full((count, table.shape[1]), fill, table.dtype), table])
 
 
 def _whole(m: Match) -> Value | None:
@@ -99,4 +160,4 @@ def _rotate(m: Match, x: Value) -> New | None:
     return by_rows(m, x, num_heads=sizes[0], rotary_embedding_dim=2 * sizes[1])
 
 
-RULES = rotate_heads + rotate_rows
+RULES = rotate_heads + rotate_one_row + rotate_rows + rotate_all_rows

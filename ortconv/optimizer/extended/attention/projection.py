@@ -7,12 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.operands import constant_of, only_reader, producer_of
+from ortconv.ir.operands import only_reader, producer_of
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import array_of, equal_shapes, is_plain_gemm
 from ortconv.optimizer.extended.attention.heads import Heads
-from ortconv.optimizer.extended.parts import part_of
 from ortconv.optimizer.pattern import C, Match, P, matches
 from ortconv.optimizer.shapes import target
 
@@ -92,33 +91,6 @@ def _are_parts(sides: tuple[Heads, ...], split: Node, width: int) -> bool:
     if sources != list(split.outputs) or attribute(split, "axis") not in (-1, (sources[0].rank or 0) - 1):
         return False
     return all(part.dim(-1) == width and only_reader(part) is not None for part in sources)
-
-
-def projected_from(value: Value | None) -> Value | None:
-    """The input of the product with constant weights from which heads are computed, if no later node could lose NaN; else None."""
-    while value is not None and (node := value.producer) is not None:
-        x, other = node.input(0), node.input(1)
-        if node.op in _PRODUCTS:
-            return x if constant_of(other) is not None else None
-        if (part := part_of(value)) is not None:
-            if part.axis != (part.x.rank or 0) - 1:
-                return None
-            value = part.x
-            continue
-        if node.op not in _KEEPS_NAN:
-            return None
-        value, beside = (other, x) if constant_of(x) is not None else (x, other)
-        if node.op in _OF_TWO and constant_of(beside) is None:
-            return None
-    return None
-
-
-_PRODUCTS = ("MatMul", "Gemm", "MatMulNBits", "DynamicQuantizeMatMul")
-_OF_TWO = ("Add", "Mul", "Div")
-_KEEPS_NAN = (
-    *_OF_TWO,
-    "Reshape", "Unsqueeze", "Transpose", "RotaryEmbedding", "LayerNormalization", "SimplifiedLayerNormalization",
-)  # fmt: skip
 
 
 def _from_gemm(gemm: Node, heads: Heads) -> Projection | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Ints
-from ortconv.ir.operands import axes_of
+from ortconv.ir.graph import Ints, Value
+from ortconv.ir.operands import axes_of, own_producer
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import equal_shapes, keeps_rank, same_dim, with_shape
+from ortconv.optimizer.conditions import equal_shapes, keeps_rank, numbers, same_dim, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import repeats
-from ortconv.optimizer.pattern import C, Match, P, with_factor
+from ortconv.optimizer.pattern import C, Match, P, matches, with_factor
 from ortconv.optimizer.permutation import permuted_type, transpose_perm
 from ortconv.optimizer.shapes import dim_of, expressed
 
@@ -21,7 +21,9 @@ _WIDE = P(_COPYING, P("Unsqueeze", "x", ..., name="unsqueeze"), ..., name="expan
 
 @rule("RepeatFusion", P("Reshape", _WIDE, ...))
 def fuse_repeat(m: Match) -> Replacement:
-    """Reshape(Expand(Unsqueeze(x, axis + 1)))  ->  Gather(x, [0, 0, 1, 1, ...], axis); also with Tile"""
+    """Reshape(Expand(Unsqueeze(x, axis + 1)))  ->  Gather(x, [0, 0, 1, 1, ...], axis), behind it a Reshape that merges more; also
+    with Tile
+    """
     expand = m.node("expand")
     x = m.x
     shape, axes = x.shape, axes_of(m.node("unsqueeze"))
@@ -34,10 +36,14 @@ def fuse_repeat(m: Match) -> Replacement:
     before, after = shape[:axis], shape[axis + 1 :]
     if not equal_shapes(expand.out.shape, (*before, count, copies, *after)):
         return None
-    if not equal_shapes(m.root.out.shape, (*before, count * copies, *after)):
+    index, merged = np.repeat(np.arange(count, dtype=np.int64), copies), (*before, count * copies, *after)
+    if equal_shapes(m.root.out.shape, merged):
+        return New("Gather", [x, index], {"axis": axis})
+    target = numbers(*(m.root.out.shape or ()))
+    if not target or len(target) > len(shape):
         return None
-    index = np.repeat(np.arange(count, dtype=np.int64), copies)
-    return New("Gather", [x, index], {"axis": axis})
+    gather = New("Gather", [x, index], {"axis": axis}, types=[with_shape(x, merged)])
+    return New("Reshape", [gather, np.array(target, np.int64)], {})
 
 
 @rule("RepeatFusion", P("Reshape", P(_COPYING, "x", ..., name="expand"), ...))
@@ -71,6 +77,7 @@ def _grown_axis(dims: Shape | None, wide: Shape | None) -> int | None:
     return grown[0] if len(grown) == 1 and dims[grown[0]] == 1 else None
 
 
+_SCALED = with_factor("x", C("k", one=True))
 _REPEATED = P("Gather", "x", C("index"), name="gather")
 
 
@@ -112,10 +119,20 @@ def multiply_groups(m: Match) -> Replacement:
     if a[1] != x[1] * copies or 0 in (*a, *x):
         return None
     rows = a[2] * copies if isinstance(a[2], int) else None
-    groups = New("Reshape", [m.a, _shape(x[1], rows)], {}, types=[TensorType(m.a.dtype, (a[0], x[1], rows, a[3]))])
+    groups = _grouped(m.a, _shape(x[1], rows), TensorType(m.a.dtype, (a[0], x[1], rows, a[3])))
     type = TensorType(m.a.dtype, (m.root.out.dim(0), x[1], rows, x[3]))
     products = New("MatMul", [groups, m.x], like=m.root, types=[type])
     return New("Reshape", [products, _shape(a[1], a[2])], {})
+
+
+def _grouped(rows: Value, shape: Array, type: TensorType) -> New:
+    """A Reshape of rows, before their scale if they have one, so that the scale can be fused into the product."""
+    scaling = own_producer(rows, "Mul", "Div")
+    scaled = next((m for pattern in _SCALED for m in matches(pattern, scaling)), None) if scaling is not None else None
+    if scaled is None or not keeps_rank(scaled.x, scaled.k):
+        return New("Reshape", [rows, shape], {}, types=[type])
+    groups = New("Reshape", [scaled.x, shape], {}, types=[type])
+    return New(scaled.root.op, [groups, scaled.k], types=[type])
 
 
 _SPLIT_PRODUCT = P("Reshape", P("MatMul", "a", "b", name="matmul"), "shape", name="reshape")

@@ -16,9 +16,9 @@ from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.basic.mask_index import is_natural
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, array_of, equal_shapes, numbers, same_dim
 from ortconv.optimizer.engine import Context, New, insert_new
-from ortconv.optimizer.extended.attention.factors import Factors, Lookup, as_copies, copied_from, looked_up
-from ortconv.optimizer.extended.parts import AxisIndices, AxisRange, part_of, sliced_indices
+from ortconv.optimizer.extended.attention.factors import Factors, as_copies, constant_columns, copied_from, looked_up
 from ortconv.optimizer.insertion import insert, integers, reshaped
+from ortconv.optimizer.parts import AxisIndices, AxisRange, part_of, sliced_indices
 from ortconv.optimizer.pattern import Match, P, PatternInput, matches
 
 
@@ -53,7 +53,17 @@ class Tables:
         """Positions, cosines and sines; the latter have one column per pair of elements. None if they have an unknown form."""
         if any(f is None or f.dim(r.heads) != 1 for f in map(as_copies, (r.cos, r.sin))):
             return None
-        return self._looked_up(r) or self._computed(r)
+        return self._constant(r) or self._looked_up(r) or self._computed(r)
+
+    def _constant(self, r: Rotation) -> tuple[Value, Value, Value] | None:
+        """Constant factors of all rows, which batches share."""
+        for factors in map(as_copies, (r.cos, r.sin)):
+            if factors is None or factors.dim(0) != 1 or not same_dim(factors.dim(r.rows), r.x.dim(r.rows)):
+                return None
+        cos, sin = (constant_columns(factors, r.columns) for factors in (r.cos, r.sin))
+        if cos is None or sin is None:
+            return None
+        return integers(self.graph, (0,), r.cos), self._columns(r.cos, cos), self._columns(r.sin, sin)
 
     def _looked_up(self, r: Rotation) -> tuple[Value, Value, Value] | None:
         """Rows that a Gather selects from constant tables of one length, which is not known to be less than the number of rows."""
@@ -65,7 +75,8 @@ class Tables:
         rows, length = r.x.dim(r.rows), cos.table.dim(0)
         if length != sin.table.dim(0) or (isinstance(rows, int) and isinstance(length, int) and rows > length):
             return None
-        return self._from_front(cos.positions, length, r.root), self._columns(cos), self._columns(sin)
+        positions = self._from_front(cos.positions, length, r.root)
+        return positions, self._columns(cos.table, cos.columns), self._columns(sin.table, sin.columns)
 
     def _from_front(self, positions: Value, length: Dim, before: Node) -> Value:
         """The positions without negative ones, which Gather counts from the end: RotaryEmbedding refuses them."""
@@ -77,11 +88,11 @@ class Tables:
             self.made[key] = insert("Mod", inputs, positions.type, before)
         return self.made[key]
 
-    def _columns(self, lookup: Lookup) -> Value:
-        """Some columns of a constant table."""
-        table, key = lookup.table, (lookup.table, lookup.columns.tobytes())
+    def _columns(self, table: Value, columns: Array) -> Value:
+        """Some columns of a constant, as a matrix."""
+        key = (table, columns.tobytes())
         if key not in self.made:
-            part = np.ascontiguousarray(array_of(table)[:, lookup.columns])
+            part = np.ascontiguousarray(array_of(table)[..., columns].reshape(-1, len(columns)))
             self.made[key] = self.graph.constant(Tensor.of(part), f"{table.name}_half")
         return self.made[key]
 

@@ -12,7 +12,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import array_of, is_plain_gemm, numbers, wide
-from ortconv.optimizer.extended.parts import part_of
+from ortconv.optimizer.parts import part_of
 from ortconv.optimizer.pattern import Match, P, matches
 
 LARGEST = 16

@@ -12,10 +12,10 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.optimizer.conditions import is_filled_with, is_finite, rounded, same_dim, without_absent
 from ortconv.optimizer.engine import Context, insert_node
-from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.cell import LstmCell, cell_of
 from ortconv.optimizer.extended.recurrent.making import Maker
 from ortconv.optimizer.insertion import LISTS_BY_INPUT
+from ortconv.optimizer.parts import slice_of
 
 OLDEST = 11
 """The opset from which on CumSum exists, and Slice and Pad have their bounds as inputs."""

@@ -6,7 +6,7 @@ from ortconv.ir.graph import Ints, Value
 from ortconv.ir.operands import axes_of, producer_of
 from ortconv.optimizer.conditions import equal_shapes
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.extended.parts import AxisRange, slice_of
+from ortconv.optimizer.parts import AxisRange, slice_of
 from ortconv.optimizer.pattern import Match, P
 
 

@@ -12,9 +12,9 @@ from ortconv.ir.operands import constant_of
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import SLICE_BY_INPUTS, array_of
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended.parts import slice_of
 from ortconv.optimizer.extended.recurrent.cell import weight_product
 from ortconv.optimizer.extended.recurrent.making import Maker
+from ortconv.optimizer.parts import slice_of
 
 FEWEST = 4
 """Minimum number of slices for which one product is faster."""

@@ -1,0 +1,160 @@
+"""Guards that set NaN after the Softmax of attention to zero."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import constant_of, own_producer, reader_of, scalar
+from ortconv.ir.operators import Trait, traits
+from ortconv.ir.schema import attribute
+from ortconv.optimizer.conditions import exactly
+from ortconv.optimizer.engine import Replacement, rule
+from ortconv.optimizer.parts import part_of
+from ortconv.optimizer.pattern import C, Match, P
+
+GUARD = P("Where", P("IsNaN", "weights", name="test"), C("zero", where=exactly(0)), "weights")
+
+MOST_NODES = 64
+"""Maximum number of nodes to look at between one operand of attention and its source."""
+
+
+@rule("NanGuardElimination", GUARD)
+def drop_guard(m: Match) -> Replacement:
+    """Where(IsNaN(weights), 0, weights) @ values  ->  weights @ values, for weights = Softmax(query @ key + mask)
+
+    Differs: for self-attention whose mask leaves a key for every row. NaN comes from the tensor from which query, key and
+        value are computed; then the values contain NaN, and the product is NaN whatever the weights are. Scores that
+        overflow to infinity give NaN instead of 0.
+    """
+    softmax, stack = m.weights.producer, reader_of(m.root.out, "Reshape")
+    product = reader_of(m.root.out if stack is None else stack.out, "MatMul")
+    if softmax is None or product is None or not softmax.is_op("Softmax"):
+        return None
+    total = softmax.present_inputs[0]
+    if product.inputs[0] is not (m.root.out if stack is None else stack.out):
+        return None
+    over_keys = attribute(softmax, "axis") in (-1, (total.rank or 0) - 1)
+    multiply = _multiply(total)
+    if multiply is None or not over_keys:
+        return None
+    sources = _sources(product.present_inputs[1])
+    found = any(all(_is_computed_from(x, source) for x in multiply.present_inputs) for source in sources)
+    return m.weights if found else None
+
+
+def _multiply(scores: Value) -> Node | None:
+    """The product that computes scores, to which masks are added that leave a key to every row; None if there is none."""
+    value: Value | None = scores
+    while (node := own_producer(value, "MatMul", "Add", "Mul", "Div", "Reshape")) is not None and node.op != "MatMul":
+        a, b = node.input(0), node.input(1)
+        may_lack = leaves_a_key if node.op == "Add" else _is_finite_number
+        if node.op == "Reshape" or may_lack(b):
+            value = a
+        else:
+            value = b if node.op != "Div" and may_lack(a) else None
+    return node
+
+
+def _is_finite_number(value: Value | None) -> bool:
+    """True for a finite number other than 0."""
+    number = scalar(value)
+    return bool(number) and math.isfinite(number or 0)
+
+
+def _sources(operand: Value) -> Iterator[Value]:
+    """The tensors from which an operand is computed by products with constant weights, the nearest first."""
+    source = projected_from(operand)
+    while source is not None:
+        yield source
+        source = projected_from(source)
+
+
+def projected_from(value: Value | None) -> Value | None:
+    """The input of the product with constant weights from which heads are computed, if no later node could lose NaN; else None."""
+    while value is not None and (node := value.producer) is not None:
+        x, other = node.input(0), node.input(1)
+        if node.op in _PRODUCTS:
+            return x if constant_of(other) is not None else None
+        if (part := part_of(value)) is not None:
+            if part.axis != (part.x.rank or 0) - 1:
+                return None
+            value = part.x
+            continue
+        if node.op not in _KEEPS_NAN:
+            return None
+        value, beside = (other, x) if constant_of(x) is not None else (x, other)
+        if node.op in _OF_TWO and constant_of(beside) is None:
+            return None
+    return None
+
+
+_PRODUCTS = ("MatMul", "Gemm", "MatMulNBits", "DynamicQuantizeMatMul")
+_OF_TWO = ("Add", "Mul", "Div")
+_KEEPS_NAN = (
+    *_OF_TWO,
+    "Reshape", "Unsqueeze", "Expand", "Tile", "Transpose", "RotaryEmbedding", "LayerNormalization", "SimplifiedLayerNormalization",
+)  # fmt: skip
+
+
+def _is_computed_from(operand: Value, source: Value) -> bool:
+    """True if an operand depends on this tensor and on numbers only, and is finite wherever the tensor is."""
+    pending, seen = [operand], {source}
+    while pending:
+        value = pending.pop()
+        if value in seen or value.constant is not None or (value.dtype is not None and not value.dtype.is_float):
+            continue
+        seen.add(value)
+        node = value.producer
+        if node is None or len(seen) > MOST_NODES or not _keeps_finite(node):
+            return False
+        pending += node.present_inputs
+    return True
+
+
+def _keeps_finite(node: Node) -> bool:
+    """True if the results for finite operands are finite, unless they overflow."""
+    if node.op == "Div":
+        divisor = constant_of(node.inputs[1])
+        return divisor is not None and bool(np.all(divisor.numpy()))
+    return traits(node).has(Trait.MOVES, Trait.JOINS) or node.op in _FINITE
+
+
+_FINITE = (
+    "Add",
+    "Sub",
+    "Mul",
+    "Neg",
+    "Cos",
+    "Sin",
+    "Cast",
+    *_PRODUCTS,
+    "RotaryEmbedding",
+    "LayerNormalization",
+    "SimplifiedLayerNormalization",
+)
+
+
+def leaves_a_key(mask: Value | None) -> bool:
+    """True if, after adding the mask, every row of finite scores is still finite for at least one key."""
+    if mask is None or mask.constant is None or not mask.constant.rank:
+        return _is_finite_mask(mask)
+    added = mask.constant.numpy()
+    return bool(np.all(added < np.inf) and np.all(np.isfinite(added).any(axis=-1)))
+
+
+def _is_finite_mask(mask: Value | None) -> bool:
+    """True if no element of a mask can be infinite or NaN."""
+    if mask is None:
+        return True
+    if mask.constant is not None:
+        return bool(np.all(np.isfinite(mask.constant.numpy())))
+    node = mask.producer
+    if node is None:
+        return False
+    if node.is_op("Where"):
+        return _is_finite_mask(node.inputs[1]) and _is_finite_mask(node.inputs[2])
+    return traits(node).has(Trait.MOVES) and _is_finite_mask(node.inputs[0])
