@@ -32,6 +32,7 @@ PASSES = (
     Pass("ExpandPropagation", "basic.broadcast:propagate_expands", "Expand"),
     Pass("IndexedMaskFusion", "basic.mask_index:RULES", "Gather", "GatherND", "ScatterND", "And", "Where"),
     NAN_GUARDS,
+    Pass("FloorDivisionFusion", "basic.floor_division:fuse_floor_division", "Where"),
     Pass("RowLookupFusion", "basic.lookup:look_up_rows"),
     Pass("SliceConcatToSpaceToDepthFusion", "basic.space_to_depth:fuse_space_to_depth", "Slice"),
     Pass("GeluFusion", "basic.layer_norm:fuse_gelu", "Erf"),

@@ -9,6 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operands import ints, producer_of
 from ortconv.ir.slices import axis_slices
+from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import Element, are_equal, elements, side_by_side
@@ -58,7 +59,7 @@ def fuse_select(m: Match) -> Replacement:
     Counterpart: none: ONNX Runtime keeps these nodes
     """
     cases = side_by_side([elements(v) for v in (m.left, m.right, m.then, m.otherwise)])
-    if cases is None or m.root.out.rank != 1:
+    if cases is None or m.root.out.rank != 1 or m.root.out.dtype is not DType.INT64:
         return None
     parts: list[NewInput] = []
     for place, (left, right, *values) in enumerate(cases):
@@ -67,7 +68,9 @@ def fuse_select(m: Match) -> Replacement:
         if part is None:
             return None
         parts.append(part)
-    return parts[0] if len(parts) == 1 else New("Concat", parts, {"axis": 0}, like=m.root)
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return New("Concat", parts, {"axis": 0}, like=m.root)
 
 
 def _part(shape: Value, element: Element, place: int) -> NewInput | None:
