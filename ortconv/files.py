@@ -228,7 +228,9 @@ def _draft(folder: Path, suffix: str, mode: int) -> tuple[Path, int]:
         draft = folder / f".ortconv-{os.urandom(8).hex()}{suffix}"
         try:
             descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _FLAGS, mode)
-        except FileNotFoundError:  # another process made the folder, failed, and removed it; or it takes no files, as /proc
+        except (
+            FileNotFoundError
+        ):  # another process made the folder, failed, and removed it; or it takes no files, as /proc
             tries -= 1
             if not tries:
                 raise

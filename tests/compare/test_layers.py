@@ -74,6 +74,25 @@ def test_values_in_another_order_are_said_to_be_so() -> None:
     assert (y.permuted, y.found.max_abs) == (False, 0)
 
 
+QUANTIZED = """g (float[4] x) => (float[4] y) {
+    s = Constant <value_float: float = 0.125> ()
+    t = Exp(x) q = QuantizeLinear(t, s) d = DequantizeLinear(q, s) e = DequantizeLinear(q, s) y = Add(d, e)
+}"""
+
+
+def test_what_is_only_quantized_is_compared_as_it_is_read() -> None:
+    clipped = model(
+        "g (float[4] x) => (float[4] y) { two = Constant <value_float: float = 2.0> () u = Exp(x) t = Min(u, two) y = Add(t, t) }"
+    )
+    coarse, fine = model(QUANTIZED), model(QUANTIZED.replace("0.125", "0.0078125"))
+    feeds = {"x": np.float32([0, 0.5, 2, 9])}
+    t, _ = compare_layers(clipped.graph, fine.graph, (["numpy"], ["numpy"]), feeds)
+    assert (t.name, t.other, t.node.op) == ("t", "t", "Exp")
+    assert t.found.max_abs < 0.01
+    both = {layer.name: layer for layer in compare_layers(coarse.graph, fine.graph, (["numpy"], ["numpy"]), feeds)}
+    assert both["t"].found.max_abs == 0 < both["d"].found.max_abs
+
+
 def nodes(graph: Graph) -> set[str]:
     return {v.name for node in graph for v in node.outputs if v is not None}
 
