@@ -42,10 +42,14 @@ def sections(found: Tuning, *, everything: bool = False) -> list[Section]:
 def _head(found: Tuning) -> Iterator[str]:
     if found.recommended is not None:
         yield found.recommended.command
-        yield opened_with(found.recommended.settings, found.recommended.provider)
+        hint = "; --snippet prints the code" if found.snippet is None else ""
+        yield opened_with(found.recommended.settings, found.recommended.provider) + hint
         best = found.best
         if best is not None and best.oldest_onnxruntime is not None:
             yield f"loads in onnxruntime {best.oldest_onnxruntime} and later"
+    estimates = [row.estimated for row in found.rows if row.estimated is not None]
+    if estimates and not any(one.taken for one in estimates):
+        yield f"{NAMES[found.target]} supports no node of any candidate: ortconv partition gives the reasons"
     minutes = f"{found.seconds:.0f} s" if found.seconds < 120 else f"{found.seconds / 60:.1f} min"
     yield f"{counted(found.candidates, 'candidate')}, {counted(found.files, 'different file')}, in {minutes}"
     if not found.is_complete:
@@ -58,7 +62,7 @@ def opened_with(settings: SessionSettings, provider: str) -> str:
     parts = [counted(settings.threads, "thread")]
     parts += ["direct initializers"] if settings.direct else []
     parts += [f"the {NAMES[provider]} provider"] if provider in NAMES else []
-    return f"open it with {', '.join(parts)}; --snippet prints the code"
+    return f"open it with {', '.join(parts)}"
 
 
 def _legend(found: Tuning) -> Iterator[str]:

@@ -101,7 +101,7 @@ class Tuning(Document):
     """The result of `tune`. Rows are in the order of their ranks, those without a rank last.
 
     `device` and `assumptions` belong to the estimates. `stages` has the seconds of each stage. A tuning `is_complete` unless it was
-    interrupted or its time was up.
+    interrupted or its time was up. `snippet` is the code of --snippet.
     """
 
     model: str
@@ -120,6 +120,7 @@ class Tuning(Document):
     is_complete: bool = True
     is_interrupted: bool = False
     notes: list[str] = field(default_factory=list)
+    snippet: str | None = None
 
     @property
     def best(self) -> Row | None:
