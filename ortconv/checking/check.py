@@ -79,6 +79,9 @@ class Check(Document):
     updated: bool = False
     """Whether the baseline file was written."""
 
+    def __repr__(self) -> str:
+        return f"<Check of {self.model}: {'accepted' if self.updated else self.verdict}>"
+
     @property
     def verdict(self) -> str:
         """Such as: 2 of 8 gates fail"""

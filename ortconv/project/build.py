@@ -65,6 +65,10 @@ class Build(Document):
     """The operator config of all artifacts; empty if none was written."""
     artifacts: list[BuiltArtifact] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        failed = sum(bool(a.error or (a.check is not None and a.check.failed)) for a in self.artifacts)
+        return f"<Build of {self.project}: {counted(len(self.artifacts), 'artifact')}, {failed} failed>"
+
     @property
     def failed_gates(self) -> list[str]:
         """The messages of all conditions that hold. Those of conversions come first."""

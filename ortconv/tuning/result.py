@@ -9,6 +9,7 @@ from ortconv.documents import Document
 from ortconv.tuning.axes import Form
 from ortconv.tuning.intervals import Interval
 from ortconv.tuning.making import Estimated
+from ortconv.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,10 @@ class Tuning(Document):
     is_interrupted: bool = False
     notes: list[str] = field(default_factory=list)
     snippet: str | None = None
+
+    def __repr__(self) -> str:
+        best = "none" if self.recommended is None else self.recommended.label
+        return f"<Tuning of {self.model} for {self.goal}: {counted(self.candidates, 'candidate')}, recommended: {best}>"
 
     @property
     def best(self) -> Row | None:
