@@ -130,17 +130,19 @@ class Loss:
 
     @property
     def added(self) -> float:
-        return _scaled(self.layer) - self.before
+        return _scaled(self.layer) - self.before if math.isfinite(self.before) else 0.0
 
 
 def largest_loss(layers: Sequence[ComparedLayer]) -> Loss | None:
-    """The layer that adds most to the scaled distance; None if no layer differs."""
+    """The layer that adds most to the scaled distance, which is infinite if NaN or infinity appear; None if no layer differs."""
     known = {layer.other: layer for layer in layers}
     losses = [Loss(one, max(map(_scaled, _before(one.node, known)), default=0.0)) for one in layers if not one.same]
     return max(losses, key=lambda loss: loss.added, default=None)
 
 
 def _scaled(layer: ComparedLayer) -> float:
+    if layer.found.mismatch is not None:
+        return math.inf
     return 0.0 if layer.permuted or math.isnan(layer.found.scaled) else layer.found.scaled
 
 

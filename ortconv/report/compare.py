@@ -101,7 +101,8 @@ def _findings(one: Comparison, differing: int) -> Iterator[str]:
         yield from (f"rewritten by {rewrite}" for rewrite in one.suspects)
     loss = one.loss
     if loss is not None and differing > 1:
-        grown = f"from scaled {loss.before:.3g} to {loss.layer.found.scaled:.3g}"
+        scaled = loss.layer.found.mismatch or f"{loss.layer.found.scaled:.3g}"
+        grown = f"from scaled {loss.before:.3g} to {scaled}"
         yield f"largest loss: '{loss.layer.name}', made by {loss.layer.node.label}: {grown}"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ortconv.compare import layers as module
 from ortconv.compare.comparison import Origin, Subject, compare
-from ortconv.compare.layers import compare_layers
+from ortconv.compare.layers import compare_layers, largest_loss
 from ortconv.inputs.candidates import first_run
 from ortconv.ir.graph import Graph
 from ortconv.ir.journal import Journal
@@ -48,6 +48,16 @@ def test_the_first_value_that_differs() -> None:
     found = list(compare_layers(a.graph, b.graph, (["numpy"], ["onnxruntime"]), feeds))
     assert [layer.name for layer in found if not layer.same] == ["c", "e", "y"]
     assert next(layer for layer in found if not layer.same).node.label == "Tanh 'c'"
+
+
+def test_nan_is_the_largest_loss() -> None:
+    a, b = model(FORWARD), model(FORWARD.replace("Exp(x)", "Tanh(x)").replace("Sqrt(a)", "Log(a)"))
+    found = list(compare_layers(a.graph, b.graph, (["numpy"], ["numpy"]), {"x": np.float32([1, -2, 3, 4])}))
+    assert [layer.name for layer in found if not layer.same] == ["a", "c", "e", "y"]
+    loss = largest_loss(found)
+    assert loss is not None
+    assert loss.layer.name == "c"
+    assert 0 < loss.before < np.inf
 
 
 def test_values_of_another_shape_stand_for_something_else() -> None:
