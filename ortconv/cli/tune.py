@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,7 @@ def command(
     Converts it in all ways that can matter, validates each result, measures them in onnxruntime, taking turns, and ranks them for a
     goal. Times on accelerators are estimated for a device profile.
     """
+    from ortconv.cli.render import is_wide
     from ortconv.gates import check_gates, parse_gates
     from ortconv.report.tune import axes_section, page_of, sections
 
@@ -96,7 +98,8 @@ def command(
         from ortconv.tuning.snippets import snippet
 
         found.snippet = snippet(flags["snippet"], found.recommended)
-    present(found.to_dict, lambda: sections(found, everything=verbose), lambda: page_of(found, given_options()))
+    tables = partial(sections, found, everything=verbose, is_wide=is_wide())
+    present(found.to_dict, tables, lambda: page_of(found, given_options()))
     if not as_json:
         if quiet:
             click.echo(found.recommended.command if found.recommended is not None else "")

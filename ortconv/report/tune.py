@@ -21,19 +21,27 @@ MOST_ROWS = 15
 NAMES = {"nnapi": "NNAPI", "coreml": "CoreML"}
 
 
-def sections(found: Tuning, *, everything: bool = False) -> list[Section]:
-    """The tuning as tables. Each table is cut after its first rows unless `everything` is set."""
+WIDE_ONLY = (">ms", ">load ms", ">CPU, estimated")
+"""Columns that a narrow table leaves out."""
+
+
+def sections(found: Tuning, *, everything: bool = False, is_wide: bool = True) -> list[Section]:
+    """The tuning as tables. Each table is cut after its first rows unless `everything` is set, and has fewer columns unless
+    `is_wide`.
+    """
     from ortconv.tuning.ranking import GOALS
 
     good = [row for row in found.rows if row.measured is not None]
     title, shown = first_rows("Candidates", good, None if everything else MOST_ROWS)
     header = ("", "candidate", ">latency", "95 % interval", ">ms", ">load ms", ">size", ">peak",
               f">{NAMES[found.target]}, estimated", ">CPU, estimated", ">partitions")  # fmt: skip
+    kept = [i for i, name in enumerate(header) if is_wide or name not in WIDE_ONLY]
+    rows = [[row[i] for i in kept] for row in map(_row, shown)]
     refused = [(row.label, row.error) for row in found.rows if row.error is not None]
     same = [(row.label, ", ".join(row.same)) for row in good if row.same] if everything else []
     return [
         Section(f"{found.model}, best by {GOALS[found.goal].what}", list(_head(found))),
-        Section(title, list(_legend(found)), header, list(map(_row, shown))),
+        Section(title, list(_legend(found)), [header[i] for i in kept], rows),
         Section("Without a rank", header=("candidate", "reason"), rows=refused),
         Section("The same file", header=("candidate", "also made by"), rows=same),
     ]

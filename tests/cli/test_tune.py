@@ -54,6 +54,17 @@ def test_tables_and_snippet(samples: Path, capsys: pytest.CaptureFixture[str]) -
     assert f"ortconv convert {samples / 'mnist.onnx'}" in out
 
 
+def test_a_narrow_terminal_has_fewer_columns(
+    samples: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ortconv.cli.render.room", lambda: 80)
+    assert main(["tune", str(samples / "mnist.onnx"), *FEW]) == 0
+    out = capsys.readouterr().out
+    assert "NNAPI, estimated" in out
+    assert "CPU, estimated" not in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
 def test_markdown_has_a_fenced_snippet(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tune", str(samples / "mnist.onnx"), *FEW, "--snippet", "python", "--markdown"]) == 0
     out = capsys.readouterr().out
