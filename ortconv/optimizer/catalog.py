@@ -128,7 +128,7 @@ def find(name: str) -> RewriteEntry:
     if name in known:
         return known[name]
     raise UsageError(
-        f"there is no pass '{name}'", hint=nearest(name, known, likeness=0.8) or "see: ortconv passes list"
+        f"there is no pass '{name}'", hint=nearest(name, known, likeness=0.85) or "see: ortconv passes list"
     )
 
 
