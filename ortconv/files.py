@@ -228,10 +228,10 @@ def _draft(folder: Path, suffix: str, mode: int) -> tuple[Path, int]:
         draft = folder / f".ortconv-{os.urandom(8).hex()}{suffix}"
         try:
             descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _FLAGS, mode)
-        except (
-            FileNotFoundError
-        ):  # another process made the folder, failed, and removed it; or it takes no files, as /proc
-            tries -= 1
+        except FileNotFoundError:
+            tries -= (
+                1  # another process made the folder, failed, and removed it; or the folder takes no files, as /proc
+            )
             if not tries:
                 raise
             folder.mkdir(parents=True, exist_ok=True)
