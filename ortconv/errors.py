@@ -144,11 +144,14 @@ def not_written(error: OSError, target: str | Path) -> UsageError:
 def nearest(name: str, known: Iterable[str], most: int = 3, likeness: float = 0.6, prefix: str = "") -> str | None:
     """A hint with the known names that are nearest to a misspelled one, at most `most` of them; None if none is near.
 
-    `likeness` is the least similarity of a name that counts as near, from 0 to 1. `prefix` is written before each name.
+    `likeness` is the least similarity of a name that counts as near, from 0 to 1. A part of a name, of three letters or more, is
+    near, too. `prefix` is written before each name.
     """
     from difflib import get_close_matches
 
-    found = get_close_matches(name[:100], known, most, likeness)
+    names = list(known)
+    wholes = (one for one in names if len(name) >= 3 and name.lower() in one.lower())
+    found = list(dict.fromkeys([*get_close_matches(name[:100], names, most, likeness), *wholes]))[:most]
     return f"did you mean {', '.join(f'{prefix}{one}' for one in found)}?" if found else None
 
 

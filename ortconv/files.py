@@ -223,11 +223,17 @@ def _status_of_old(target: Path) -> os.stat_result | None:
 def _draft(folder: Path, suffix: str, mode: int) -> tuple[Path, int]:
     """A new file with a random name, locked while this process has it open."""
     suffix = suffix if re.fullmatch(r"\.\w{1,32}", suffix) else ""
+    tries = 100
     while True:
         draft = folder / f".ortconv-{os.urandom(8).hex()}{suffix}"
         try:
             descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _FLAGS, mode)
-        except FileNotFoundError:  # another process made the folder, failed, and removed it
+        except FileNotFoundError:
+            tries -= (
+                1  # another process made the folder, failed, and removed it; or the folder takes no files, as /proc
+            )
+            if not tries:
+                raise
             folder.mkdir(parents=True, exist_ok=True)
             continue
         if lock(descriptor) is not False and os.fstat(descriptor).st_nlink:

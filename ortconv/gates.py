@@ -62,6 +62,13 @@ def _number(text: str) -> float:
     return float(_parts(_NUMBER, text)[0])
 
 
+def _percent(text: str) -> float:
+    value = _number(text.removesuffix("%").rstrip())
+    if 0 < value < 1 and not text.endswith("%"):  # a share, probably: its gate would never fail
+        raise ValueError(text)
+    return value
+
+
 def _seconds(text: str) -> float:
     parts = _parts(_TIME, text)
     return float(parts[1]) * _SECONDS[parts[2]]
@@ -84,7 +91,7 @@ def _shown_seconds(value: float) -> str:
 
 
 NUMBER = Notation(_number, _shown_number, "3")
-PERCENT = Notation(lambda text: _number(text.removesuffix("%").rstrip()), lambda v: f"{_shown_number(v)}%", "80%")
+PERCENT = Notation(_percent, lambda v: f"{_shown_number(v)}%", "80%")
 BYTES = Notation(byte_count, lambda v: size(round(v)), "5MB")
 SECONDS = Notation(_seconds, _shown_seconds, "20ms")
 DECIBEL = Notation(lambda text: _number(text.removesuffix("dB").rstrip()), lambda v: f"{_shown_number(v)} dB", "40dB")

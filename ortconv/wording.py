@@ -79,6 +79,11 @@ def fix_dim_options(names: Iterable[str], size: str = "SIZE") -> str:
     return " ".join(command_line(["--fix-dim", f"{name}={size}"]) for name in names)
 
 
+def count_as_one(dims: Sequence[str]) -> list[str]:
+    """A line that states which dimensions have no size, or none."""
+    return [f"free dimensions count as 1: {', '.join(dims)}; --fix-dim sets their sizes"] if dims else []
+
+
 def command_line(words: Sequence[str]) -> str:
     """Words as a line for the system's shell."""
     if os.name == "posix":

@@ -225,7 +225,9 @@ def test_reprs_are_short(source: Path, tmp_path: Path) -> None:
     assert repr(session) == f"<Session of {source} on numpy>"
     subjects = [ortconv.compare.subject(str(p), ("numpy",)) for p in (source, tmp_path / "m.ort")]
     (_, (compared,)) = ortconv.compare.compare(subjects)
-    for one in (result, session, compared, ortconv.verify(tmp_path / "m.ort")):
+    found = [ortconv.inspect(source), ortconv.diff(source, tmp_path / "m.ort")]
+    found.append(ortconv.check(tmp_path / "m.ort", tmp_path / "b.json", update=True))
+    for one in (result, session, compared, ortconv.verify(tmp_path / "m.ort"), *found):
         assert len(repr(one).replace(str(tmp_path), "")) < 300
 
 

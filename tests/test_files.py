@@ -203,6 +203,12 @@ def test_what_cannot_be_written(case: str, tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_a_folder_that_takes_no_files() -> None:
+    with pytest.raises(UsageError, match="cannot write: No such file"):
+        write_text(Path("/proc/a.txt"), "x")
+
+
 def test_errors_about_a_draft_name_the_target(tmp_path: Path) -> None:
     def fail() -> None:
         with replacing(tmp_path / "a.ort") as draft:

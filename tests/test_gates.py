@@ -21,7 +21,7 @@ VALUES = {"partitions": 9.0, "coverage": 61.25, "work_coverage": math.nan}
         ("partitions<=9", True), ("partitions==9", True), ("partitions!=9", False), ("coverage<80%", True),
         ("coverage < 80", True), ("coverage<61.25%", False), (" partitions > 3 , coverage < 10 % ", True),
         ("partitions>1e1", False), ("work_coverage>0", False), ("work-coverage<0", False), ("work_coverage!=0", False),
-        ("coverage<.5", False), ("coverage>6.1e1 %", True),
+        ("coverage<.5%", False), ("coverage>6.1e1 %", True),
     ],
 )  # fmt: skip
 def test_conditions(text: str, fails: bool) -> None:
@@ -106,6 +106,7 @@ def test_the_message_has_the_actual_values() -> None:
         ("partition", "partitions>3,", "does not understand ''", "write METRIC"),
         ("partition", "partitions=3", "does not understand 'partitions=3'", "write METRIC"),
         ("partition", "3<partitions", "does not understand '3<partitions'", "write METRIC"),
+        ("partition", "coverage<0.8", "the limit of 'coverage<0.8'", "such as coverage<80%"),
         ("partition", "partitions>3 coverage<80", "does not understand", "write METRIC"),
         ("partition", "partitions>three", "the limit of 'partitions>three'", "partitions>3"),
         ("partition", "partitions>3%", "the limit of 'partitions>3%'", "partitions>3"),

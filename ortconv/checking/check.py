@@ -55,11 +55,12 @@ class CheckedMetric:
 
 @dataclass(frozen=True, slots=True)
 class FailedCondition:
-    """A condition that holds, and the message for a reviewer."""
+    """A condition that holds, and the message for a reviewer. If it `stays`, it would hold for the accepted model, too."""
 
     condition: str
     metric: str
     message: str
+    stays: bool
 
 
 @dataclass
@@ -79,6 +80,9 @@ class Check(Document):
     updated: bool = False
     """Whether the baseline file was written."""
 
+    def __repr__(self) -> str:
+        return f"<Check of {self.model}: {'accepted' if self.updated else self.verdict}>"
+
     @property
     def verdict(self) -> str:
         """Such as: 2 of 8 gates fail"""
@@ -92,8 +96,15 @@ class Check(Document):
             raise GateError(
                 f"{self.verdict}: {'; '.join(one.message for one in self.failed)}",
                 file=self.model,
-                hint="if this is meant, accept it: --update",
+                hint=accepting("--update", self.failed),
             )
+
+
+def accepting(option: str, failed: Sequence[FailedCondition]) -> str:
+    """The hint on failed gates; `option` accepts a model."""
+    if all(one.stays for one in failed):
+        return f"change the model, or the condition if this is meant: {option} does not end it"
+    return f"if this is meant, accept it: {option}"
 
 
 @dataclass
@@ -152,7 +163,7 @@ def check(
                     _add_same(values, found)
                 else:
                     _run_both(model, stored, values, found, runs or RunSettings())
-            _judge(found, values, conditions)
+            _judge(found, values, conditions, {**SAME, **({} if app_config else {"missing": 0.0})})
         found.metrics = _rows(values)
     elif not update:
         raise UsageError("there is no baseline yet", file=baseline, hint="write one of the present model: --update")
@@ -244,8 +255,10 @@ def _add_times(values: _Values, measured: MeasuredRatios) -> None:
         values.now["memory"], values.then["memory"] = measured.memory
 
 
-def _judge(found: Check, values: _Values, conditions: Sequence[GateCondition]) -> None:
-    """Find the conditions that hold. A default condition is skipped if its metric is not known."""
+def _judge(found: Check, values: _Values, conditions: Sequence[GateCondition], accepted: Mapping[str, float]) -> None:
+    """Find the conditions that hold. A default condition is skipped if its metric is not known. `accepted` are metrics that an
+    accepted model always has.
+    """
     known = values.now.keys() & values.then.keys()
     chosen = conditions or [one for one in parse_gates(DEFAULT_GATES, "check") if one.metric.name in known]
     found.conditions = list(map(str, chosen))
@@ -253,7 +266,9 @@ def _judge(found: Check, values: _Values, conditions: Sequence[GateCondition]) -
         name = one.condition.metric.name
         ends = values.ends.get(name, ())
         if all(one.condition.holds(end, values.then[name]) for end in ends):
-            found.failed.append(FailedCondition(str(one.condition), name, str(one)))
+            value = accepted.get(name, one.value)
+            stays = one.condition.holds(value, value)
+            found.failed.append(FailedCondition(str(one.condition), name, str(one), stays))
 
 
 def _rows(values: _Values) -> list[CheckedMetric]:

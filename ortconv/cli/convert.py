@@ -13,7 +13,7 @@ from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT
 from ortconv.cli import LINES, color, print_json, printable
 from ortconv.cli import options as shared
 from ortconv.cli.progress import stage_line
-from ortconv.cli.values import given_options, given_words, options_of
+from ortconv.cli.values import given_options, given_words, on_command_line, options_of
 from ortconv.errors import MismatchError, UsageError
 from ortconv.process import usable_cores
 from ortconv.wording import counted
@@ -118,10 +118,33 @@ def command(
     view = View(*(flags.pop(name) for name in View._fields))
     styles = tuple(dict.fromkeys(styles))
     place = _place(model, output, output_dir, styles)
+    _check_use(flags)
     if isinstance(model, str) or isinstance(place, str) or model.is_dir():
         _convert_all(view, model, place, styles, flags)
     else:
         _convert_single(view, model, place, styles, flags)
+
+
+USED_WITH = {
+    "nnapi_feature_level": ("use_nnapi",),
+    **dict.fromkeys(
+        ("coreml_format", "coreml_version", "coreml_only_static_input_shapes", "coreml_enable_on_subgraph"),
+        ("use_coreml",),
+    ),
+    **dict.fromkeys(("validate_on", "allow_unchecked"), ("validate",)),
+    **dict.fromkeys(("validate_with", "validate_budget"), ("validate", "float16")),
+}
+"""Options that have no effect unless one of the others is set."""
+
+
+def _check_use(flags: Mapping[str, Any]) -> None:
+    """Check that no option of the command line is without effect."""
+    for option, _ in on_command_line():
+        needed = USED_WITH.get(option.name or "", ())
+        if needed and not any(flags[name] for name in needed):
+            need = f"--{needed[0].replace('_', '-')}"
+            hint = "leave out --no-validate" if needed[0] == "validate" else f"add {need}, or leave it out"
+            raise UsageError(f"{option.opts[0]} has no effect without {need}", hint=hint)
 
 
 class View(NamedTuple):

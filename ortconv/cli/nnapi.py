@@ -191,7 +191,7 @@ def ndk(folder: Path, **_: Any) -> None:
 
     written = write(folder)
     lines = [f"written {path}" for path in written]
-    link = ["-L", str(folder), "-lneuralnetworks", f"-Wl,-rpath,{folder}"]
+    link = ["-L", str(folder), "-lneuralnetworks", f"-Wl,-rpath,{folder.absolute()}"]
     lines.append(f"compile with: {command_line(['cc', 'program.c', '-I', f'{folder}/include', *link])}")
     present(lambda: {"version": 1, "files": list(map(str, written))}, lambda: printable("\n".join(lines), LINES))
 

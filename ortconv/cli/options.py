@@ -219,7 +219,8 @@ PIPELINE = (
 PROFILE = click.option(
     "--device",
     type=FILE,
-    help="Profile of a phone: a TOML file with the operators that it refuses, and its speeds (docs/cost.md).",
+    help="Profile of a phone, not a name of ortconv devices: a TOML file with the operators that it refuses, and its speeds "
+    "(docs/cost.md).",
 )
 
 LIMITS = (

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from ortconv.partition.advice import Merge
     from ortconv.pipeline.analysis import Analysis
 
-WIDE = 110
-"""Columns of a terminal from which on sizes are shown."""
-
 TARGET = click.option(
     "--target", "ep", type=click.Choice(TARGETS), default="nnapi", help="Execution provider to assume."
 )
@@ -53,7 +50,7 @@ def command(model: Path, **flags: Any) -> None:
 
 def partitioned(flags: Mapping[str, Any]) -> VerbResult:
     """The result on one model. It refuses a model for which a condition of --fail-on holds."""
-    from ortconv.cli.render import room
+    from ortconv.cli.render import is_wide
     from ortconv.gates import check_gates, parse_gates
     from ortconv.report.partition import document, metrics, sections
 
@@ -66,10 +63,9 @@ def partitioned(flags: Mapping[str, Any]) -> VerbResult:
     advice = [] if is_silent else found.advice()
     levels = _levels(model, analysis_at) if flags["compare_levels"] else []
     _draw(found, advice, levels, model, flags)
-    width = room()
     return VerbResult(
         lambda: document(model, found, advice, levels),
-        lambda: sections(found, advice, levels, model, is_wide=width is None or width >= WIDE),
+        lambda: sections(found, advice, levels, model, is_wide=is_wide()),
         lambda: check_gates(conditions, numbers),
     )
 

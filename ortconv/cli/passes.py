@@ -11,6 +11,7 @@ from ortconv.choices import LEVELS
 from ortconv.cli import completion, present
 from ortconv.cli.options import JSON, PASS_CHOICE, SIZE, add, flag
 from ortconv.cli.usage import Commands
+from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
     from ortconv.optimizer.catalog import RewriteEntry
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ortconv.optimizer.recipe import Recipe
 
 
+OFFLOAD = "offload"
 NAMED = ("enable_passes", "disable_passes", "only_passes", "stop_after")
 
 
@@ -32,8 +34,8 @@ def command() -> None:
 @command.command("list")
 @click.option(
     "--level",
-    type=click.Choice(LEVELS),
-    help="List only the passes of this level; with --as-text, those of all levels up to it.",
+    type=click.Choice((*LEVELS, OFFLOAD)),
+    help="List only the passes of this level, or those of --maximize-offload; with --as-text, those of all levels up to it.",
 )
 @flag("--as-text", help="Print the pipeline as text, for convert's --pipeline.")
 @add(PASS_CHOICE)
@@ -46,6 +48,8 @@ def list_(level: str | None, as_text: bool, fold_limit: int | None, **names: Any
     """
     from ortconv.optimizer import recipe
 
+    if as_text and level == OFFLOAD:
+        raise UsageError("--as-text prints the passes of a conversion's level", hint=f"choose from {', '.join(LEVELS)}")
     limit: dict[str, Any] = {} if fold_limit is None else {"fold_limit": fold_limit}
     chosen = recipe.make(
         level if as_text and level else "all",

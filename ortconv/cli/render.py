@@ -76,6 +76,16 @@ def room() -> int | None:
     return get_terminal_size().columns
 
 
+WIDE = 110
+"""Columns of a terminal from which on tables have all their columns."""
+
+
+def is_wide() -> bool:
+    """Whether there is room for all columns of a table."""
+    width = room()
+    return width is None or width >= WIDE
+
+
 def grid(header: Sequence[str], rows: Iterable[Sequence[object]], width: int | None) -> tuple[list[str], list[str]]:
     """The lines of a table's header and of its rows. Nothing is cut.
 

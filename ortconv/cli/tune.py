@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from ortconv.cli.values import given_options, on_command_line, read_values, word
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
-    from ortconv.tuning.result import Recommendation, Tuning
+    from ortconv.tuning.result import Tuning
     from ortconv.tuning.workshop import Progress
 
 OF_TUNING = ("goal", "target", "output_dir", "budget", "exhaustive", "jobs", "timeout", "memory")
@@ -77,6 +78,7 @@ def command(
     Converts it in all ways that can matter, validates each result, measures them in onnxruntime, taking turns, and ranks them for a
     goal. Times on accelerators are estimated for a device profile.
     """
+    from ortconv.cli.render import is_wide
     from ortconv.gates import check_gates, parse_gates
     from ortconv.report.tune import axes_section, page_of, sections
 
@@ -92,23 +94,20 @@ def command(
 
         check_snippet(flags["snippet"], flags["target"])
     found = _tuned(model, only, flags, shown=not quiet)
-    present(found.to_dict, lambda: sections(found, everything=verbose), lambda: page_of(found, given_options()))
+    if flags["snippet"] is not None and found.recommended is not None:
+        from ortconv.tuning.snippets import snippet
+
+        found.snippet = snippet(flags["snippet"], found.recommended)
+    tables = partial(sections, found, everything=verbose, is_wide=is_wide())
+    present(found.to_dict, tables, lambda: page_of(found, given_options()))
     if not as_json:
         if quiet:
             click.echo(found.recommended.command if found.recommended is not None else "")
-        _show_snippet(flags["snippet"], found.recommended, markdown=markdown)
+        if found.snippet is not None:
+            click.echo(f"\n```{flags['snippet']}\n{found.snippet}\n```" if markdown else f"\n{found.snippet}")
     if found.is_interrupted:
         raise KeyboardInterrupt
     check_gates(conditions, found.metrics(), found.base_metrics(), file=model)
-
-
-def _show_snippet(language: str | None, choice: Recommendation | None, *, markdown: bool) -> None:
-    """Print code that opens the recommended file, if a language is chosen and a file recommended."""
-    if language is not None and choice is not None:
-        from ortconv.tuning.snippets import snippet
-
-        text = snippet(language, choice)
-        click.echo(f"\n```{language}\n{text}\n```" if markdown else f"\n{text}")
 
 
 def chosen_values(texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -15,6 +15,7 @@ from ortconv.compare.measure import Measure, measure
 from ortconv.compare.pairs import are_single, changed_form
 from ortconv.compare.tolerance import Allowance
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operands import only_reader
 from ortconv.ir.tensor import Array
 from ortconv.stream import stream
 
@@ -54,12 +55,13 @@ def compare_layers(
     names in the second.
 
     Left out are unused values, values that a backend never computes, and values whose shape or type differs from their counterpart,
-    since these mean something else. Outputs are always compared.
+    since these mean something else. Outputs are always compared. A value that only the second graph quantizes is compared as its
+    readers get it, after DequantizeLinear: the quantization may stand for a Relu or Clip.
     """
     made = _used(second)
     names = names if names is not None else {name: name for name in made}
     counterparts = _counterparts(first, names, made)
-    wanted = {name for group in counterparts.values() for name in group}
+    wanted = {name for group in counterparts.values() for name, _ in group}
     allowance, counted = Allowance(), set[Node]()
     with TemporaryFile() as file:
         source = _Lookup(stream(first, backends[0], feeds, custom_op_library), wanted, file)
@@ -69,20 +71,21 @@ def compare_layers(
             if node not in counted:
                 counted.add(node)
                 allowance.add(node)
-            for name in counterparts.get(value.name, ()):
-                layer = _compared(name, source.take(name), value, got, node, allowance)
+            for name, compared in counterparts.get(value.name, ()):
+                layer = _compared(name, source.take(name), compared, got, allowance)
                 if layer is not None:
                     yield layer
 
 
-def _used(graph: Graph) -> set[str]:
-    """The values that nodes make and that are read or returned."""
-    return {v.name for node in graph for v in node.present_outputs if v.is_used}
+def _used(graph: Graph) -> dict[str, Value]:
+    """The values that nodes make and that are read or returned, by name."""
+    return {v.name: v for node in graph for v in node.present_outputs if v.is_used}
 
 
-def _compared(name: str, want: Any, value: Value, got: Any, node: Node, allowance: Allowance) -> ComparedLayer | None:
+def _compared(name: str, want: Any, value: Value, got: Any, allowance: Allowance) -> ComparedLayer | None:
     """The comparison of a value with its counterpart; None if one is unknown, or if they mean something else."""
-    if want is None or got is None:
+    node = value.producer
+    if want is None or got is None or node is None:
         return None
     found = measure(want, got)
     if found.mismatch is not None and not value.is_output and _differ_in_kind(want, got):
@@ -92,14 +95,30 @@ def _compared(name: str, want: Any, value: Value, got: Any, node: Node, allowanc
     return ComparedLayer(name, value.name, node, found, limit, floor, permuted)
 
 
-def _counterparts(first: Graph, names: Mapping[str, str], made: Collection[str]) -> dict[str, list[str]]:
-    """For each value of the second graph, the name of its counterpart in the first graph."""
-    found: dict[str, list[str]] = {}
+def _counterparts(
+    first: Graph, names: Mapping[str, str], made: Mapping[str, Value]
+) -> dict[str, list[tuple[str, Value]]]:
+    """For each value to compute in the second graph: the names of its counterparts in the first graph, and the values that it
+    stands for.
+    """
+    found: dict[str, list[tuple[str, Value]]] = {}
     for value in (v for node in first for v in node.present_outputs):
-        other = names.get(value.name)
-        if other is not None and other in made:
-            found.setdefault(other, []).append(value.name)
+        other = made.get(names.get(value.name, ""))
+        if other is not None:
+            computed = other if _dequantized(value) else _dequantized(other) or other
+            found.setdefault(computed.name, []).append((value.name, other))
     return found
+
+
+def _dequantized(value: Value) -> Value | None:
+    """The form in which a value is read, if it is only quantized and dequantized."""
+    quantizer = only_reader(value)
+    if quantizer is None or quantizer.op != "QuantizeLinear" or quantizer.input(0) is not value:
+        return None
+    readers = (
+        node for node, _ in quantizer.out.uses if node.op == "DequantizeLinear" and node.graph is quantizer.graph
+    )
+    return next((node.out for node in readers), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +130,19 @@ class Loss:
 
     @property
     def added(self) -> float:
-        return _scaled(self.layer) - self.before
+        return _scaled(self.layer) - self.before if math.isfinite(self.before) else 0.0
 
 
 def largest_loss(layers: Sequence[ComparedLayer]) -> Loss | None:
-    """The layer that adds most to the scaled distance; None if no layer differs."""
+    """The layer that adds most to the scaled distance, which is infinite if NaN or infinity appear; None if no layer differs."""
     known = {layer.other: layer for layer in layers}
     losses = [Loss(one, max(map(_scaled, _before(one.node, known)), default=0.0)) for one in layers if not one.same]
     return max(losses, key=lambda loss: loss.added, default=None)
 
 
 def _scaled(layer: ComparedLayer) -> float:
+    if layer.found.mismatch is not None:
+        return math.inf
     return 0.0 if layer.permuted or math.isnan(layer.found.scaled) else layer.found.scaled
 
 

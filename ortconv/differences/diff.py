@@ -16,6 +16,7 @@ from ortconv.pipeline import Options
 from ortconv.pipeline.conversion import options_of
 from ortconv.pipeline.settings import Settings
 from ortconv.public import public
+from ortconv.wording import counted
 
 
 @dataclass
@@ -34,6 +35,9 @@ class ModelDiff(Document):
     """Values inside the graphs that differ only in name: the name in `a`, and the name in `b`."""
     replay: Replay | None = None
     """The conversion from `a` to `b`, if `a` is an ONNX model and `b` an .ort file."""
+
+    def __repr__(self) -> str:
+        return f"<ModelDiff {self.a} -> {self.b}: {counted(len(self.changes), 'change')}>"
 
 
 @public

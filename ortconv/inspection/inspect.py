@@ -22,6 +22,7 @@ from ortconv.ortformat.reader import format_version
 from ortconv.ortformat.releases import oldest_release
 from ortconv.pipeline.stages import optimize
 from ortconv.public import public
+from ortconv.wording import counted
 
 SHOWN_CONSTANTS = 5
 LEVELS = ("basic", "extended")
@@ -81,6 +82,9 @@ class Inspection(Document):
     notes: list[Note] = field(default_factory=list)
     lint: list[GroupVerdict] | None = None
     """Whether NNAPI and CoreML support each QDQ group, on request."""
+
+    def __repr__(self) -> str:
+        return f"<Inspection of {self.model}: {counted(self.nodes, 'node')}, {self.file_bytes} bytes>"
 
     def metrics(self) -> dict[str, float]:
         """The metrics that conditions can name."""

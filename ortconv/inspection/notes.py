@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ortconv.files import size
 from ortconv.inspection.quantization import ModelQuantization
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
@@ -91,11 +92,11 @@ def _constants(graph: Graph) -> Iterator[Note]:
         return
     yield from _largest(found[0], total)
     if total > LARGEST_FILE:
-        message = f"{total} bytes of constants do not fit into an .ort file"
+        message = f"{size(total)} of constants do not fit into an .ort file"
         yield Note("too-large", message, "quantize or split the model")
     copies = _copies(found)
     if copies >= SMALL_BYTES:
-        yield Note("copies", f"{copies} bytes of constants are copies of others", "ortconv convert shares them")
+        yield Note("copies", f"{size(copies)} of constants are copies of others", "ortconv convert shares them")
     unused = [v.name for v in found if not v.is_used]
     if unused:
         yield Note("unused", f"no node reads the constant {and_others(unused)}", "ortconv convert drops it")

@@ -42,8 +42,8 @@ def installed_devices() -> list[str]:
 
 @checked
 def load_device(profile: str | Path) -> Device:
-    """The device of a profile, given by a file's path or the name of an included profile; or a device of another
-    package by its name. Raises UsageError if there is none, or if it cannot be loaded.
+    """The device of a profile, given by a file's path or the name of an included profile or of its device; or a device of
+    another package by its name. Raises UsageError if there is none, or if it cannot be loaded.
     """
     name, installed = str(profile), _entry_points()
     if name in bundled_profiles():
@@ -52,6 +52,9 @@ def load_device(profile: str | Path) -> Device:
     if name in installed:
         return _installed(installed[name])
     if not os.path.exists(profile):
+        for included in map(load_device, bundled_profiles()):
+            if included.name == name:
+                return included
         known = [*bundled_profiles(), *installed]
         hint = nearest(name, known) or f"devices: {', '.join(known)}, and the TOML files of profiles"
         raise UsageError(

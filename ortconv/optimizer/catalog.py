@@ -127,7 +127,9 @@ def find(name: str) -> RewriteEntry:
     known = {also: entry for entry in entries() for also in (entry.name, *entry.also)}
     if name in known:
         return known[name]
-    raise UsageError(f"there is no pass '{name}'", hint=nearest(name, known, 1, 0.4) or "see: ortconv passes list")
+    raise UsageError(
+        f"there is no pass '{name}'", hint=nearest(name, known, likeness=0.85) or "see: ortconv passes list"
+    )
 
 
 def checked(names: Iterable[str]) -> frozenset[str]:

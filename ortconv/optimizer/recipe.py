@@ -311,7 +311,7 @@ def _setting(key: str, value: str, number: int) -> int | str:
 def _known(name: str, names: Iterable[str], number: int, what: str) -> str:
     names = list(names)
     if name not in names:
-        raise _error(number, f"there is no {what} '{name}'", nearest(name, names, 1, 0.4))
+        raise _error(number, f"there is no {what} '{name}'", nearest(name, names, likeness=0.85))
     return name
 
 

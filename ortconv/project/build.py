@@ -12,7 +12,7 @@ from ortconv.batch.crew import crew_of
 from ortconv.batch.engine import Batch, Failure
 from ortconv.batch.journal import BatchJournal, FinishedModel
 from ortconv.batch.work import Conversion, Journaling, convert_one
-from ortconv.checking.check import Check, RunSettings, check
+from ortconv.checking.check import Check, RunSettings, accepting, check
 from ortconv.documents import Document
 from ortconv.errors import BatchError, GateError, UsageError
 from ortconv.files import write_text
@@ -65,6 +65,10 @@ class Build(Document):
     """The operator config of all artifacts; empty if none was written."""
     artifacts: list[BuiltArtifact] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        failed = sum(bool(a.error or (a.check is not None and a.check.failed)) for a in self.artifacts)
+        return f"<Build of {self.project}: {counted(len(self.artifacts), 'artifact')}, {failed} failed>"
+
     @property
     def failed_gates(self) -> list[str]:
         """The messages of all conditions that hold. Those of conversions come first."""
@@ -79,7 +83,8 @@ class Build(Document):
             raise BatchError(f"{len(errors)} of {total} artifacts failed, the first: {errors[0]}", file=self.project)
         gates = self.failed_gates
         if gates:
-            hint = "if this is meant, accept it: ortconv build --update"
+            failed = [one for a in self.artifacts if a.check for one in a.check.failed]
+            hint = accepting("ortconv build --update", failed)
             count = counted(len(gates), "gate fails", "gates fail")
             raise GateError(f"{count}: {'; '.join(gates)}", file=self.project, hint=hint)
 

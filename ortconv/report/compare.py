@@ -9,6 +9,7 @@ from typing import Any
 from ortconv.compare.comparison import WORST, Comparison, Output, Subject
 from ortconv.compare.layers import ComparedLayer
 from ortconv.compare.measure import Measure
+from ortconv.models import is_ort
 from ortconv.report.sections import Section, first_rows
 from ortconv.wording import counted
 
@@ -90,7 +91,14 @@ def _layers(one: Comparison, layers: Sequence[ComparedLayer], everything: bool) 
     header = ("value", "node", ">max abs", ">scaled", ">snr dB", ">allowed", "")
     listed, most = (layers, None) if everything else (differing, MOST_LAYERS)
     title, shown = first_rows("Values inside", listed, most, " that differ")
-    return Section(title, [count, *_findings(one, len(differing))], header, list(map(_layer_row, shown)))
+    found = [count, *_unmatched(one, len(layers)), *_findings(one, len(differing))]
+    return Section(title, found, header, list(map(_layer_row, shown)))
+
+
+def _unmatched(one: Comparison, compared: int) -> Iterator[str]:
+    file = one.subject.file
+    if one.subject.origin is None and file is not None and is_ort(file) and 2 * compared < len(one.subject.model.graph):
+        yield "the others have other names or forms there; A --convert-with LEVEL follows them through the rewrites"
 
 
 def _findings(one: Comparison, differing: int) -> Iterator[str]:
@@ -101,7 +109,8 @@ def _findings(one: Comparison, differing: int) -> Iterator[str]:
         yield from (f"rewritten by {rewrite}" for rewrite in one.suspects)
     loss = one.loss
     if loss is not None and differing > 1:
-        grown = f"from scaled {loss.before:.3g} to {loss.layer.found.scaled:.3g}"
+        scaled = loss.layer.found.mismatch or f"{loss.layer.found.scaled:.3g}"
+        grown = f"from scaled {loss.before:.3g} to {scaled}"
         yield f"largest loss: '{loss.layer.name}', made by {loss.layer.node.label}: {grown}"
 
 

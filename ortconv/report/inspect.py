@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ortconv.files import size
 from ortconv.report.sections import Section, first_rows
-from ortconv.wording import counted, shortened, tally
+from ortconv.wording import count_as_one, counted, shortened, tally
 
 if TYPE_CHECKING:
     from ortconv.inspection.inspect import Inspection, Port
@@ -68,8 +68,7 @@ def _head(found: Inspection) -> Iterator[str]:
     memory = found.memory
     at = f", at {memory.peak_node}" if memory.peak_node else ""
     yield f"{size(memory.peak_bytes)} of activations at most{at}; {size(memory.total_bytes)} without reuse"
-    if found.symbols:
-        yield f"free dimensions count as 1: {', '.join(found.symbols)}; --fix-dim sets their sizes"
+    yield from count_as_one(found.symbols)
     if found.saved_fusions:
         yield f"{counted(found.saved_fusions, 'fusion')} saved for onnxruntime"
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ortconv.files import size
+from ortconv.ir.types import open_dims
 from ortconv.partition import Partitioning
 from ortconv.partition.advice import Merge
 from ortconv.partition.cost import ASSUMPTIONS, Estimate
 from ortconv.partition.refusals import refusals
 from ortconv.report.convert import gained
 from ortconv.report.sections import Link, Section, first_rows
-from ortconv.wording import counted, milliseconds, shortened
+from ortconv.wording import count_as_one, counted, milliseconds, shortened
 
 if TYPE_CHECKING:
     from ortconv.pipeline.analysis import Analysis
@@ -114,7 +115,7 @@ def sections(
         _inside_section(analysis),
         _reasons_section(analysis),
         _advice_section(advice),
-        Section(f"Estimated on {e.device.name}", [times]),
+        Section(f"Estimated on {e.device.name}", [times, *count_as_one(_free_dims(analysis))]),
     ]
 
 
@@ -145,6 +146,11 @@ def _reasons_section(analysis: Analysis) -> Section:
             lines.append(f"  advice: {f'as for {given[advice]}' if advice in given else advice}{more}")
             given.setdefault(advice, f"{row.op} by {row.rule}")
     return Section(title, lines)
+
+
+def _free_dims(analysis: Analysis) -> list[str]:
+    inputs = analysis.model.graph.inputs
+    return list(dict.fromkeys(name for v in inputs for name in open_dims(v.name, v.shape or ())))
 
 
 def _advice_section(advice: Sequence[Merge]) -> Section:

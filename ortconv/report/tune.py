@@ -21,19 +21,27 @@ MOST_ROWS = 15
 NAMES = {"nnapi": "NNAPI", "coreml": "CoreML"}
 
 
-def sections(found: Tuning, *, everything: bool = False) -> list[Section]:
-    """The tuning as tables. Each table is cut after its first rows unless `everything` is set."""
+WIDE_ONLY = (">ms", ">load ms", ">CPU, estimated")
+"""Columns that a narrow table leaves out."""
+
+
+def sections(found: Tuning, *, everything: bool = False, is_wide: bool = True) -> list[Section]:
+    """The tuning as tables. Each table is cut after its first rows unless `everything` is set, and has fewer columns unless
+    `is_wide`.
+    """
     from ortconv.tuning.ranking import GOALS
 
     good = [row for row in found.rows if row.measured is not None]
     title, shown = first_rows("Candidates", good, None if everything else MOST_ROWS)
     header = ("", "candidate", ">latency", "95 % interval", ">ms", ">load ms", ">size", ">peak",
               f">{NAMES[found.target]}, estimated", ">CPU, estimated", ">partitions")  # fmt: skip
+    kept = [i for i, name in enumerate(header) if is_wide or name not in WIDE_ONLY]
+    rows = [[row[i] for i in kept] for row in map(_row, shown)]
     refused = [(row.label, row.error) for row in found.rows if row.error is not None]
     same = [(row.label, ", ".join(row.same)) for row in good if row.same] if everything else []
     return [
         Section(f"{found.model}, best by {GOALS[found.goal].what}", list(_head(found))),
-        Section(title, list(_legend(found)), header, list(map(_row, shown))),
+        Section(title, list(_legend(found)), [header[i] for i in kept], rows),
         Section("Without a rank", header=("candidate", "reason"), rows=refused),
         Section("The same file", header=("candidate", "also made by"), rows=same),
     ]
@@ -42,10 +50,14 @@ def sections(found: Tuning, *, everything: bool = False) -> list[Section]:
 def _head(found: Tuning) -> Iterator[str]:
     if found.recommended is not None:
         yield found.recommended.command
-        yield opened_with(found.recommended.settings, found.recommended.provider)
+        hint = "; --snippet prints the code" if found.snippet is None else ""
+        yield opened_with(found.recommended.settings, found.recommended.provider) + hint
         best = found.best
         if best is not None and best.oldest_onnxruntime is not None:
             yield f"loads in onnxruntime {best.oldest_onnxruntime} and later"
+    estimates = [row.estimated for row in found.rows if row.estimated is not None]
+    if estimates and not any(one.taken for one in estimates):
+        yield f"{NAMES[found.target]} supports no node of any candidate: ortconv partition gives the reasons"
     minutes = f"{found.seconds:.0f} s" if found.seconds < 120 else f"{found.seconds / 60:.1f} min"
     yield f"{counted(found.candidates, 'candidate')}, {counted(found.files, 'different file')}, in {minutes}"
     if not found.is_complete:
@@ -58,7 +70,7 @@ def opened_with(settings: SessionSettings, provider: str) -> str:
     parts = [counted(settings.threads, "thread")]
     parts += ["direct initializers"] if settings.direct else []
     parts += [f"the {NAMES[provider]} provider"] if provider in NAMES else []
-    return f"open it with {', '.join(parts)}; --snippet prints the code"
+    return f"open it with {', '.join(parts)}"
 
 
 def _legend(found: Tuning) -> Iterator[str]:

@@ -9,6 +9,7 @@ from ortconv.documents import Document
 from ortconv.tuning.axes import Form
 from ortconv.tuning.intervals import Interval
 from ortconv.tuning.making import Estimated
+from ortconv.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Tuning(Document):
     """The result of `tune`. Rows are in the order of their ranks, those without a rank last.
 
     `device` and `assumptions` belong to the estimates. `stages` has the seconds of each stage. A tuning `is_complete` unless it was
-    interrupted or its time was up.
+    interrupted or its time was up. `snippet` is the code of --snippet.
     """
 
     model: str
@@ -120,6 +121,11 @@ class Tuning(Document):
     is_complete: bool = True
     is_interrupted: bool = False
     notes: list[str] = field(default_factory=list)
+    snippet: str | None = None
+
+    def __repr__(self) -> str:
+        best = "none" if self.recommended is None else self.recommended.label
+        return f"<Tuning of {self.model} for {self.goal}: {counted(self.candidates, 'candidate')}, recommended: {best}>"
 
     @property
     def best(self) -> Row | None:

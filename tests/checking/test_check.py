@@ -176,6 +176,9 @@ def test_an_app_config_takes_the_place_of_the_baselines(base: Path) -> None:
     config.write_text("ai.onnx;13;MatMul,Sigmoid\n")
     found = check(base.with_name("app.ort"), base, app_config=config, fail_on=["missing>0"], runs=STATIC)
     assert "missing is 1, 1 in the baseline" in found.failed[0].message
+    with pytest.raises(GateError) as caught:
+        found.refuse()
+    assert caught.value.hint == "change the model, or the condition if this is meant: --update does not end it"
     assert check(base.with_name("app.ort"), base, app_config=config, fail_on=["missing>+0"], runs=STATIC).failed == []
     config.write_text("Sigmoid\n")
     with pytest.raises(FormatError, match=r"app\.config: line 1: 0 semicolons"):

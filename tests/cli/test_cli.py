@@ -98,6 +98,13 @@ def test_part_of_a_batch_fails(samples: Path, tmp_path: Path, capsys: pytest.Cap
         (["convert", "{samples}/mnist.onnx", "--optimization_level", "most"], 2, "most"),
         (["convert", "{samples}/mnist.onnx", "--nnapi_feature_level", "26"], 2, "26"),
         (["convert", "{samples}/mnist.onnx", "--nnapi_feature_level", "9" * 5000], 2, "no feature level"),
+        (["convert", "{samples}/mnist.onnx", "--nnapi_feature_level", "29"], 2, "no effect without --use-nnapi"),
+        (
+            ["convert", "{samples}/mnist.onnx", "--coreml-version", "6", "--use-nnapi"],
+            2,
+            "no effect without --use-coreml",
+        ),
+        (["convert", "{samples}/mnist.onnx", "--allow-unchecked", "--no-validate"], 2, "leave out --no-validate"),
         (["convert", "{tmp}/text.onnx"], 3, "text.onnx"),
         (["convert", "{tmp}"], 7, ""),
         (["convert", "{tmp}", "-o", "{tmp}/all.ort"], 2, "one .ort file cannot hold a directory of models"),

@@ -113,6 +113,17 @@ def test_made_up_inputs_suit_all_models(tmp_path: Path, printed: Printed) -> Non
     assert found["outputs"][0]["shape"] == [224]
 
 
+def test_how_to_follow_values_into_a_conversion(
+    samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, result = samples / "qdq_cnn.onnx", tmp_path / "m.ort"
+    convert(source, result, validate=False)
+    assert main(["compare", str(source), str(result), "--layers"]) == 0
+    assert "--convert-with LEVEL follows them" in capsys.readouterr().out
+    assert main(["compare", str(source), "--convert-with", "extended", "--layers"]) == 0
+    assert "--convert-with" not in capsys.readouterr().out
+
+
 def test_convert_with(samples: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
     found = printed("compare", samples / "mnist.onnx", "--convert-with", "all", "--layers")
     (b,) = found["models"]

@@ -249,6 +249,14 @@ def test_convert_flags(model: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert len(found["partitions"]) == 2
 
 
+def test_free_dimensions_of_an_estimate(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["partition", str(samples / "bert_tiny.onnx"), "--fix-dim", "batch=1"]
+    assert main(arguments) == 0
+    assert "free dimensions count as 1: sequence; --fix-dim sets their sizes" in capsys.readouterr().out
+    assert main([*arguments, "--fix-dim", "sequence=4"]) == 0
+    assert "free dimensions" not in capsys.readouterr().out
+
+
 def test_choices_agree_with_the_tables() -> None:
     from ortconv.choices import TARGETS
     from ortconv.partition.policy import PROVIDERS

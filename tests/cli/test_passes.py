@@ -35,6 +35,13 @@ def test_list_and_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Conv(x, w, b + k)" in capsys.readouterr().out
 
 
+def test_passes_of_offload(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["passes", "list", "--level", "offload", "--json"]) == 0
+    assert {entry["level"] for entry in json.loads(capsys.readouterr().out)["passes"]} == {"offload"}
+    assert main(["passes", "list", "--level", "offload", "--as-text"]) == 2
+    assert "choose from disable, basic" in capsys.readouterr().err
+
+
 def test_without_and_with_only_some_passes(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     convert(samples, tmp_path, "--disable_pass", "ConvAddFusion", "--disable-pass", "ConstantFolding")
     found = rewrites(capsys)

@@ -159,10 +159,16 @@ def test_a_name_that_leaves_no_room_for_endings() -> None:
 # ------------------------------------------------------------------------------------------------------------------- errors
 
 
+def test_a_name_that_is_near_to_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["passes", "explain", "Foo"]) == 2
+    assert "hint: see: ortconv passes list" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("line", "near"),
     [("covert k.onnx", "convert"), ("run k.onnx --backend nunpy", "numpy"), ("nnapi dmup k.onnx", "dump"),
-     ("run k.onnx --backend nnapi --device gpu-fp61", "gpu-fp16"), ("run k.onnx --sede 3", "seed")],
+     ("run k.onnx --backend nnapi --device gpu-fp61", "gpu-fp16"), ("run k.onnx --sede 3", "seed"),
+     ("passes explain gelu", "gelufusion"), ("convert k.onnx --level basic", "--optimization-level")],
 )  # fmt: skip
 def test_the_nearest_name(line: str, near: str, k: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line.split()) == 2

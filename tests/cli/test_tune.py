@@ -50,7 +50,19 @@ def test_tables_and_snippet(samples: Path, capsys: pytest.CaptureFixture[str]) -
     assert "The same file" in out
     assert "loads in onnxruntime 1." in out
     assert "val session = environment.createSession" in out
+    assert "--snippet" not in out
     assert f"ortconv convert {samples / 'mnist.onnx'}" in out
+
+
+def test_a_narrow_terminal_has_fewer_columns(
+    samples: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ortconv.cli.render.room", lambda: 80)
+    assert main(["tune", str(samples / "mnist.onnx"), *FEW]) == 0
+    out = capsys.readouterr().out
+    assert "NNAPI, estimated" in out
+    assert "CPU, estimated" not in out
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_markdown_has_a_fenced_snippet(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,6 +70,18 @@ def test_markdown_has_a_fenced_snippet(samples: Path, capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     assert "| latency |" in out
     assert "```python\nimport onnxruntime" in out
+
+
+def test_the_document_has_the_snippet(samples: Path, printed: Any) -> None:
+    found = printed("tune", str(samples / "mnist.onnx"), *FEW, "--snippet", "python")
+    assert "import onnxruntime" in found["snippet"]
+
+
+def test_a_model_with_no_node_for_the_accelerator(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    only = ["level=basic", "aware=none", "threads=1", "direct=no", "ort=default", "style=Fixed", "platform=any"]
+    arguments = ["tune", str(samples / "bert_tiny.onnx"), *(word for axis in only for word in ("--only", axis))]
+    assert main(arguments) == 0
+    assert "NNAPI supports no node of any candidate" in capsys.readouterr().out
 
 
 def test_the_page_has_plots_and_table(samples: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ortconv.compare import layers as module
 from ortconv.compare.comparison import Origin, Subject, compare
-from ortconv.compare.layers import compare_layers
+from ortconv.compare.layers import compare_layers, largest_loss
 from ortconv.inputs.candidates import first_run
 from ortconv.ir.graph import Graph
 from ortconv.ir.journal import Journal
@@ -50,6 +50,16 @@ def test_the_first_value_that_differs() -> None:
     assert next(layer for layer in found if not layer.same).node.label == "Tanh 'c'"
 
 
+def test_nan_is_the_largest_loss() -> None:
+    a, b = model(FORWARD), model(FORWARD.replace("Exp(x)", "Tanh(x)").replace("Sqrt(a)", "Log(a)"))
+    found = list(compare_layers(a.graph, b.graph, (["numpy"], ["numpy"]), {"x": np.float32([1, -2, 3, 4])}))
+    assert [layer.name for layer in found if not layer.same] == ["a", "c", "e", "y"]
+    loss = largest_loss(found)
+    assert loss is not None
+    assert loss.layer.name == "c"
+    assert 0 < loss.before < np.inf
+
+
 def test_values_of_another_shape_stand_for_something_else() -> None:
     a = model("g (float[2,3,4] x) => (float[2,3,4] y) { t = Neg(x) y = Exp(t) }")
     b = model("g (float[2,3,4] x) => (float[2,3,4] y) { t = Transpose(x) u = Neg(t) v = Transpose(u) y = Exp(v) }")
@@ -72,6 +82,25 @@ def test_values_in_another_order_are_said_to_be_so() -> None:
     t, y = compare_layers(a.graph, b.graph, (["numpy"], ["numpy"]), feeds)
     assert (t.name, t.permuted, t.same) == ("t", True, True)
     assert (y.permuted, y.found.max_abs) == (False, 0)
+
+
+QUANTIZED = """g (float[4] x) => (float[4] y) {
+    s = Constant <value_float: float = 0.125> ()
+    t = Exp(x) q = QuantizeLinear(t, s) d = DequantizeLinear(q, s) e = DequantizeLinear(q, s) y = Add(d, e)
+}"""
+
+
+def test_what_is_only_quantized_is_compared_as_it_is_read() -> None:
+    clipped = model(
+        "g (float[4] x) => (float[4] y) { two = Constant <value_float: float = 2.0> () u = Exp(x) t = Min(u, two) y = Add(t, t) }"
+    )
+    coarse, fine = model(QUANTIZED), model(QUANTIZED.replace("0.125", "0.0078125"))
+    feeds = {"x": np.float32([0, 0.5, 2, 9])}
+    t, _ = compare_layers(clipped.graph, fine.graph, (["numpy"], ["numpy"]), feeds)
+    assert (t.name, t.other, t.node.op) == ("t", "t", "Exp")
+    assert t.found.max_abs < 0.01
+    both = {layer.name: layer for layer in compare_layers(coarse.graph, fine.graph, (["numpy"], ["numpy"]), feeds)}
+    assert both["t"].found.max_abs == 0 < both["d"].found.max_abs
 
 
 def nodes(graph: Graph) -> set[str]:

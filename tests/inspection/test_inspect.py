@@ -126,7 +126,7 @@ def test_notes_name_what_stands_out_and_advice() -> None:
     assert notes["large-constant"].startswith("77% of the bytes are 'w', read by Gather")
     assert notes["unused"] == "no node reads the constant 'unused' and 1 other (ortconv convert drops it)"
     assert "1 node in float64, such as Sqrt 'e'" in notes["float64"]
-    assert notes["copies"].startswith("76800 bytes of constants are copies")
+    assert notes["copies"].startswith("76.8 kB of constants are copies")
 
 
 def test_unremarkable_models_have_no_other_notes() -> None:

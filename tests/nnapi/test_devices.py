@@ -67,6 +67,7 @@ def test_a_device_knows_no_more_than_the_runtime() -> None:
 def test_the_profiles_that_come_along(name: str) -> None:
     one = nnapi.load_device(name)
     assert one.capabilities.of(Operand.TENSOR_FLOAT32, True).exec_time < 100
+    assert nnapi.load_device(one.name).name == one.name
 
 
 NAMED = "name = 'x'\n"

@@ -213,13 +213,15 @@ def test_in_a_python_process(built: Path) -> None:
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
-def test_the_line_that_compiles(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = built / "a folder"
-    assert main(["nnapi", "ndk", "-o", str(folder)]) == 0
+def test_the_line_that_compiles(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(built)
+    assert main(["nnapi", "ndk", "-o", "a folder"]) == 0
     line = capsys.readouterr().out.splitlines()[-1].removeprefix("compile with: ")
     source = str(PROGRAMS / "errors.c")
-    subprocess.run(line.replace("program.c", f"-D_GNU_SOURCE {source} -o errors"), shell=True, cwd=folder, check=True)
-    assert subprocess.run(["./errors"], cwd=folder, capture_output=True, text=True).stdout == EXPECTED["errors"]
+    subprocess.run(line.replace("program.c", f"-D_GNU_SOURCE {source} -o errors"), shell=True, check=True)
+    assert subprocess.run([built / "errors"], cwd=tmp_path, capture_output=True, text=True).stdout == EXPECTED["errors"]
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -455,7 +455,9 @@ def rotary(b: Builder) -> None:
     )
     y = b.op("Add", b.op("Mul", x, cos), b.op("Mul", turned, sin))
     if rest:
-        b.op("Concat", rest, y, axis=b.near(2, -2))
+        y = b.op("Concat", rest, y, axis=b.near(2, -2))
+        if b.chance(0.5):
+            b.op("MatMul", y, b.weight(SIZE, 2))
 
 
 def paired(b: Builder, half: str) -> str:

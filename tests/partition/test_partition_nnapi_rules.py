@@ -436,6 +436,14 @@ def test_group_rules(inputs, nodes, op, options, expected):
     assert messages(make(inputs, nodes, **options), op) == expected
 
 
+@pytest.mark.parametrize(("dtype", "advised"), [("int8", True), ("int32", False)])
+def test_only_int8_can_become_uint8(dtype, advised):
+    graph = make(f"{dtype}[2] x", "y = DequantizeLinear (x, s, z)", z=np.zeros((), dtype))
+    (objection,) = partition(graph).verdicts[node(graph, "DequantizeLinear")].objections
+    assert objection.message == f"input 0 'x' is {dtype}: NNAPI accepts uint8"
+    assert ("uint8" in objection.advice) is advised
+
+
 def test_quantized_max_pool_of_old_versions_is_taken_apart():
     nodes = f"a = DequantizeLinear (x, s, z)  t = MaxPool <kernel_shape = [2, 2]> (a)  {END}"
     assert partition(make(Q8, nodes, opset=11)).taken == 3

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.operands import constant_of, own_producer, reader_of, scalar
+from ortconv.ir.operands import constant_of, own_producer, producer_of, reader_of, scalar
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.conditions import exactly
@@ -30,20 +30,21 @@ def drop_guard(m: Match) -> Replacement:
         value are computed; then the values contain NaN, and the product is NaN whatever the weights are. Scores that
         overflow to infinity give NaN instead of 0.
     """
-    softmax, stack = m.weights.producer, reader_of(m.root.out, "Reshape")
-    product = reader_of(m.root.out if stack is None else stack.out, "MatMul")
-    if softmax is None or product is None or not softmax.is_op("Softmax"):
+    softmax, values = producer_of(m.weights, "Softmax"), _weighted(m.root.out)
+    if softmax is None or values is None or attribute(softmax, "axis") not in (-1, (m.weights.rank or 0) - 1):
         return None
-    total = softmax.present_inputs[0]
-    if product.inputs[0] is not (m.root.out if stack is None else stack.out):
-        return None
-    over_keys = attribute(softmax, "axis") in (-1, (total.rank or 0) - 1)
-    multiply = _multiply(total)
-    if multiply is None or not over_keys:
-        return None
-    sources = _sources(product.present_inputs[1])
-    found = any(all(_is_computed_from(x, source) for x in multiply.present_inputs) for source in sources)
-    return m.weights if found else None
+    multiply = _multiply(softmax.present_inputs[0])
+    operands = [] if multiply is None else multiply.present_inputs
+    found = any(all(_is_computed_from(x, source) for x in operands) for source in _sources(values))
+    return m.weights if operands and found else None
+
+
+def _weighted(weights: Value) -> Value | None:
+    """The values that a product, perhaps behind a Reshape, multiplies by weights that nothing else reads; None if there is none."""
+    stack = reader_of(weights, "Reshape")
+    left = weights if stack is None else stack.out
+    product = reader_of(left, "MatMul")
+    return product.inputs[1] if product is not None and product.inputs[0] is left else None
 
 
 def _multiply(scores: Value) -> Node | None:

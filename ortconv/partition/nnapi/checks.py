@@ -105,7 +105,9 @@ def _activation(operand: UnitOperand | None, what: str) -> Objections:
         return
     if operand.value.dtype is not DType.UINT8:
         message = f"{what} is {type_name(operand.value.dtype)}: NNAPI accepts uint8"
-        yield Objection("quantization", message, "quantize activations to uint8, with zero points greater by 128")
+        is_signed = operand.value.dtype is DType.INT8
+        advice = "quantize activations to uint8, with zero points greater by 128" if is_signed else ""
+        yield Objection("quantization", message, advice)
     for name, value in (("scale", operand.scale), ("zero point", operand.zero_point)):
         if value is not None and value.constant is None:
             yield Objection("quantization", f"the {name} of {what} is computed or fed: NNAPI needs a constant")

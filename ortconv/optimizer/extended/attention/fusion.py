@@ -23,6 +23,7 @@ from ortconv.optimizer.extended.attention.heads import (
     length,
     split_heads,
     unflattened,
+    ungrouped,
 )
 from ortconv.optimizer.extended.attention.making import Found
 from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, Scores, number
@@ -94,7 +95,8 @@ class _Fuser:
         if fused is None:
             return False
         making.put(f, making.result_of(f, fused, seen))
-        self.context.record("AttentionFusion", label, before - len(self.graph) + 1, 1)
+        fewer = before - len(self.graph)
+        self.context.record("AttentionFusion", label, max(0, fewer) + 1, max(0, -fewer) + 1)
         return True
 
     def _seen(self, f: Found) -> Value | None:
@@ -199,11 +201,11 @@ def _is_of_scores(softmax: Node, total: Value) -> bool:
 
 def _sides(biased: Biased, after: After) -> Sides | None:
     scores = _scores(biased.scores)
-    if scores is None or not _may_join(biased):
+    if scores is None or not _may_join(biased) or (after.copies > 1 and not _is_for_all_rows(biased)):
         return None
     path, unstack = scores
     multiply = producer_of(path.value, "MatMul")
-    heads = None if multiply is None else _heads(multiply, after.product)
+    heads = None if multiply is None else _heads(multiply, after)
     if multiply is None or heads is None or not _fit(heads, unstack, after.unstack):
         return None
     scale = path.scale * heads[0].scale * heads[1].scale
@@ -217,16 +219,17 @@ def _may_move_guard(biased: Biased, query: Heads, key: Heads, value: Heads) -> b
     NaN must come from the tensor from which query, key and value are computed, or from the past that the caller
     provides.
     """
-    if biased.replaces or biased.layers is not None:
-        return False
     past = past_of(key, value)
     sides = (query, key, value) if past is None else (query, past[0].later, past[1].later)
     sources = {projected_from(side.source) for side in sides}
-    if len(sources) != 1 or None in sources:
+    if biased.replaces or biased.layers is not None or len(sources) != 1 or None in sources:
         return False
-    where = producer_of(biased.mask, "Where")
-    low = () if where is None else [scalar(v) for v in where.inputs[1:]]
-    return leaves_a_key(biased.mask) or (bool(low) and all(n is not None and n <= 0 for n in low))
+    return leaves_a_key(biased.mask) or _is_never_positive(producer_of(biased.mask, "Where"))
+
+
+def _is_never_positive(where: Node | None) -> bool:
+    """True for a Where that selects between two numbers of at most 0."""
+    return where is not None and all((n := scalar(v)) is not None and n <= 0 for v in where.inputs[1:])
 
 
 class After(NamedTuple):
@@ -237,6 +240,12 @@ class After(NamedTuple):
     guard: tuple[Node, Node] | None
     unstack: Node | None
     """The Reshape between them, if batch and heads form one axis."""
+
+    @property
+    def copies(self) -> int:
+        """The number of query heads in each group, if the rows of the product are the heads of one row."""
+        rows = self.root.present_inputs[0].dim(2)
+        return rows if self.root.op == "Reshape" and isinstance(rows, int) else 1
 
 
 def _after(softmax: Node) -> After | None:
@@ -251,17 +260,19 @@ def _after(softmax: Node) -> After | None:
     unstack = only_reader(product.out) if product.out.rank == 3 else None
     heads = product.out if unstack is None else unstack.out
     root = only_reader(heads)
-    if root is None or not (transpose_perm(root) == making.MERGE or _merges_one_row(root, heads)):
-        return None
-    return After(product, root, guard, unstack)
+    return After(product, root, guard, unstack) if root is not None and _merges(root, heads) else None
 
 
-def _merges_one_row(reshape: Node, heads: Value) -> bool:
-    """True for a Reshape of heads with a single row, which needs no Transpose, into a shape that is known up to the batch."""
-    dims, hidden = reshape.out.shape or (), numbers(heads.dim(1), heads.dim(3))
-    if not reshape.is_op("Reshape") or heads.rank != 4 or heads.dim(2) != 1 or not hidden:
+def _merges(root: Node, heads: Value) -> bool:
+    """True for the Transpose that merges heads, or a Reshape that merges those of one row, perhaps in groups, into a shape that is
+    known up to the batch.
+    """
+    if transpose_perm(root) == making.MERGE:
+        return True
+    dims, sizes = root.out.shape or (), numbers(*(heads.shape or ())[1:])
+    if not root.is_op("Reshape") or len(sizes) != 3:
         return False
-    return bool(numbers(*dims)) or dims[1:] == (1, prod(hidden))
+    return bool(numbers(*dims)) or dims[1:] == (1, prod(sizes))
 
 
 def _scores(value: Value) -> tuple[Path, Node | None] | None:
@@ -282,6 +293,12 @@ def _may_join(biased: Biased) -> bool:
     if mask is None or rank == 4:
         return True
     return mask.rank is not None and mask.rank <= 3 and (mask.rank < 3 or mask.dim(0) == 1)
+
+
+def _is_for_all_rows(biased: Biased) -> bool:
+    """True if there is at most one mask, which all queries of all heads share."""
+    mask = biased.mask
+    return biased.layers is None and (mask is None or (mask.rank is not None and (mask.rank < 2 or mask.dim(-2) == 1)))
 
 
 def _fit(heads: tuple[Heads, Heads, Heads], scores: Node | None, values: Node | None) -> bool:
@@ -327,24 +344,30 @@ def _columns(rows: Value) -> Dim:
 _PRODUCTS = ("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
 
 
-def _heads(multiply: Node, product: Node) -> tuple[Heads, Heads, Heads] | None:
+def _heads(multiply: Node, after: After) -> tuple[Heads, Heads, Heads] | None:
     """Query, key and value, if they have the same batch, heads and head size; else None."""
-    if any(len({v and v.rank for v in node.inputs}) > 1 for node in (multiply, product)):
+    if any(len({v and v.rank for v in node.inputs}) > 1 for node in (multiply, after.product)):
         return None
     query, key = split_heads(multiply.inputs[0]), split_heads(multiply.inputs[1], transposed=True)
-    value = split_heads(product.inputs[1])
+    value = split_heads(after.product.inputs[1])
+    if query is not None and after.copies > 1:
+        query = ungrouped(query, after.copies)
     if query is None or key is None or value is None:
         return None
     if multiply.out.rank == 4 and query.count > 1 == key.count == value.count:  # the products broadcast
-        key, value = (replace(side, copies=query.count) for side in (key, value))
-    if value.scale != 1 or not _agree(query, key, value):
-        return None
-    apart = key.is_whole or value.is_whole
-    return None if apart and (None in (key.whole, value.whole) or key.size != value.size) else (query, key, value)
+        key, value = replace(key, copies=query.count), replace(value, copies=query.count)
+    elif after.copies > 1:
+        key, value = (replace(side, copies=side.copies * after.copies) for side in (key, value))
+    return (query, key, value) if value.scale == 1 and _agree(query, key, value) else None
 
 
 def _agree(query: Heads, key: Heads, value: Heads) -> bool:
-    """True if batch, heads and head size are the same; several query heads may share one of keys and values."""
+    """True if batch, heads and head size are the same; several query heads may share one of keys and values. If one of keys and
+    values is in the form of heads, both must be available in it, with one size.
+    """
+    apart = key.is_whole or value.is_whole
+    if apart and (None in (key.whole, value.whole) or key.size != value.size):
+        return False
     if (query.count, query.size, query.copies) != (key.count * key.copies, key.size, 1):
         return False
     batch = length(query, 0)

@@ -145,12 +145,15 @@ def _replace(reshape: Node, source: Value, parts: list[Part], count: int, size: 
     name = graph.fresh(f"{reshape.name or reshape.out.name}/Split")
     split = insert_node("Split", inputs, len(parts), types, reshape, attrs, name=name)
     for part, own, columns in zip(parts, sizes, split.present_outputs):
-        one_row = part.swapped and rows == 1
-        split_axes = (own[0], 1, own[1]) if one_row else (0, *own)
-        shape = integers(graph, (0, *split_axes), source, "heads")
-        dims = (batch, own[0], 1, own[1]) if one_row else (batch, rows, *own)
-        heads = insert("Reshape", [columns, shape], TensorType(DType.FLOAT, dims), reshape)
-        if part.swapped and not one_row:
-            type = TensorType(DType.FLOAT, (batch, own[0], rows, own[1]))
-            heads = insert("Transpose", [heads], type, reshape, {"perm": Ints(SPLIT)})
-        graph.replace(part.value, heads)
+        graph.replace(part.value, _heads(part, columns, own, source, reshape))
+
+
+def _heads(part: Part, columns: Value, sizes: tuple[int, int], source: Value, before: Node) -> Value:
+    """Columns of the source split into heads of these number and size, in the order of axes of the part."""
+    graph, (batch, rows), (count, size) = before.parent, (columns.dim(0), columns.dim(1)), sizes
+    swapped = TensorType(DType.FLOAT, (batch, count, rows, size))
+    if part.swapped and rows == 1:
+        return insert("Reshape", [columns, integers(graph, (0, count, 1, size), source, "heads")], swapped, before)
+    shape, type = integers(graph, (0, 0, *sizes), source, "heads"), TensorType(DType.FLOAT, (batch, rows, *sizes))
+    heads = insert("Reshape", [columns, shape], type, before)
+    return insert("Transpose", [heads], swapped, before, {"perm": Ints(SPLIT)}) if part.swapped else heads

@@ -201,6 +201,19 @@ def _from_one_row(path: Path) -> Heads | None:
     return Heads(row.value, count, size, row.scale, row.nodes, rows, heads if is_whole else None)
 
 
+def ungrouped(heads: Heads, copies: int) -> Heads | None:
+    """The heads of one row that a Reshape arranges in groups, (batch, groups, copies, size); None if there are none."""
+    node, count = producer_of(heads.whole, "Reshape"), heads.count * copies
+    x = None if node is None else node.inputs[0]
+    if node is None or x is None or heads.source is not heads.whole or x.rank is None:
+        return None
+    nodes, dims = (*heads.nodes, node), (x.shape or ())[1:]
+    if dims == (1, count * heads.size):
+        return Heads(x, count, heads.size, heads.scale, nodes, None)
+    row = split_heads(x) if dims == (count, 1, heads.size) else None
+    return row and replace(row, scale=heads.scale * row.scale, nodes=(*nodes, *row.nodes))
+
+
 def _as_they_are(path: Path) -> Heads | None:
     """Heads that are not computed from rows directly: rotated heads, or heads that include those of earlier steps."""
     heads = path.value

@@ -21,7 +21,7 @@ from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, knows_
 from ortconv.optimizer.extended.attention.past import Past
 from ortconv.optimizer.extended.attention.projection import Projection
 from ortconv.optimizer.insertion import insert, reshaped
-from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
+from ortconv.optimizer.shapes import DimOf, Element, refined, target
 
 MERGE = (0, 2, 1, 3)
 
@@ -55,12 +55,13 @@ class Found(NamedTuple):
         return self.root if self.root.op == "Reshape" else reader_of(self.root.out, "Reshape")
 
     @property
-    def outer(self) -> tuple[DimOf, DimOf]:
-        """The dimensions of batches and queries."""
-        if self.root.op == "Reshape":
-            heads = self.root.present_inputs[0]
-            return DimOf(heads, 0), DimOf(heads, 2)
-        return DimOf(self.root.out, 0), DimOf(self.root.out, 1)
+    def outer(self) -> tuple[Dim, Dim]:
+        """The numbers of batches and queries."""
+        heads, out = self.root.present_inputs[0], self.root.out
+        if self.root.op != "Reshape":
+            return out.dim(0), out.dim(1)
+        is_rows = (out.shape or ())[1:] == (1, self.value.count * self.value.copies * self.value.size)
+        return out.dim(0) if is_rows else heads.dim(0), 1
 
 
 def may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool:
@@ -155,7 +156,7 @@ def _make(
     attrs = {"num_heads": f.query.count, "scale": float(np.float32(f.scale))} | attrs
     if f.padding is not None:
         attrs["mask_filter_value"] = f.padding.low
-    batch, queries = (value.dim(axis) for value, axis in f.outer)
+    batch, queries = f.outer
     queries = queries if f.key.copies == 1 else None
     type = TensorType(DType.FLOAT, (batch, queries, f.query.count * f.value.size))
     types = (type, *more)
@@ -216,7 +217,7 @@ def result_of(f: Found, fused: Node, seen: Value | None) -> Value:
     count, copies, size = f.key.count, f.key.copies, f.query.size
     if swap:
         hidden = count * copies * size
-        type = TensorType(DType.FLOAT, (*(value.dim(axis) for value, axis in f.outer), hidden))
+        type = TensorType(DType.FLOAT, (*f.outer, hidden))
         rows = reshaped(rows, (0, -1, hidden), f.root, type)
     if seen is not None:
         zero = f.graph.constant(Tensor.of(np.float32(0)), f"{seen.name}_const")
@@ -267,6 +268,7 @@ def _are_rows(dims: tuple[Element, ...], f: Found, hidden: int) -> bool:
     """True if these are the dimensions (batch, queries, hidden); one of them may be -1."""
     if len(dims) != 3 or dims.count(-1) > 1:
         return False
-    batch, queries = (length(f.query, axis) | {dim_of(*outer), outer} for axis, outer in enumerate(f.outer))
+    merged = f.root.present_inputs[0] if f.root.op == "Reshape" else f.root.out
+    batch, queries = (length(f.query, axis) | {dim, DimOf(merged, axis)} for axis, dim in enumerate(f.outer))
     allowed: tuple[set[Element], ...] = (batch, queries, {hidden})
     return all(d == -1 or (d is not None and d in known) for d, known in zip(dims, allowed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT
 from ortconv.optimizer.parts import part_of, sliced_part
 from ortconv.optimizer.pattern import Match, P, PatternInput
-from ortconv.optimizer.permutation import transpose_perm
+from ortconv.optimizer.permutation import Perm, transpose_perm
 
 
 def is_plain(rotation: Node) -> bool:
@@ -101,11 +102,13 @@ def rotate_rows(m: Match) -> Replacement:
 def rotate_all_rows(m: Match) -> Replacement:
     """Concat(first rows of x, RotaryEmbedding(other rows))  ->  RotaryEmbedding(x), which multiplies the first rows by 1
 
-    Differs: for constant tables. Where a first row holds infinity, the result is NaN.
+    Differs: for constant tables, and if the heads are only multiplied. A first row that holds infinity becomes NaN.
     """
     x, rotation = _joined(m), m.node("rotation")
     cos, sin = constant_of(m.cos), constant_of(m.sin)
     if x is None or cos is None or sin is None or not is_plain(rotation) or ints(m.positions) != (0,):
+        return None
+    if not _is_multiplied(m.root.out):
         return None
     sizes = numbers(m.first.dim(2), m.part.dim(2))
     if not sizes or sizes[1] > cos.shape[0]:
@@ -114,26 +117,48 @@ def rotate_all_rows(m: Match) -> Replacement:
     return New("RotaryEmbedding", (x, m.positions, *tables), like=rotation, domain=MICROSOFT)
 
 
+def _is_multiplied(heads: Value) -> bool:
+    """True if only products read heads, which may be scaled, transposed or reshaped before."""
+    if heads.is_output:
+        return False
+    return all(n.op in _PRODUCTS or (n.op in _BEFORE_PRODUCT and _is_multiplied(n.out)) for n in heads.consumers)
+
+
+_PRODUCTS = ("MatMul", "FusedMatMul", "MultiHeadAttention")
+_BEFORE_PRODUCT = ("Mul", "Div", "Transpose", "Reshape")
+
+
 def _joined(m: Match) -> Value | New | None:
     """The heads of which a Concat joins both parts along the rows; the parts may be transposed alike."""
-    transposes = [producer_of(value, "Transpose") for value in (m.first, m.part)]
-    first, part = (part_of(v if t is None else t.inputs[0]) for v, t in zip((m.first, m.part), transposes))
-    perm, other = ((0, 1, 2, 3) if t is None else transpose_perm(t) for t in transposes)
-    if (
-        first is None
-        or part is None
-        or perm is None
-        or perm != other
-        or len(perm) != first.x.rank
-        or first.x is not part.x
-    ):
+    first, part = _selected(m.first), _selected(m.part)
+    if first is None or part is None or first.x is not part.x or first.perm != part.perm:
         return None
-    whole = (first.start, first.end, part.end) == (0, part.start, first.x.dim(part.axis))
-    if not whole or {first.axis, part.axis} != {perm[2]} or m.root.attr("axis", 0) not in (2, -2):
+    whole = (first.start, first.end, part.end) == (0, part.start, first.x.dim(first.perm[2]))
+    if not whole or m.root.attr("axis", 0) not in (2, -2):
         return None
-    return (
-        first.x if transposes[0] is None else New("Transpose", [first.x], like=transposes[0], types=[m.root.out.type])
-    )
+    if first.transpose is None:
+        return first.x
+    return New("Transpose", [first.x], like=first.transpose, types=[m.root.out.type])
+
+
+class _Rows(NamedTuple):
+    """[start, end) of the rows of x, which become axis 2 of four by a permutation."""
+
+    x: Value
+    start: int
+    end: int
+    perm: Perm
+    transpose: Node | None
+
+
+def _selected(value: Value) -> _Rows | None:
+    """The rows that are selected before a Transpose, if there is one; None if they are unknown."""
+    transpose = producer_of(value, "Transpose")
+    perm = (0, 1, 2, 3) if transpose is None else transpose_perm(transpose)
+    part = part_of(value if transpose is None else transpose.inputs[0])
+    if part is None or perm is None or not len(perm) == part.x.rank == 4 or part.axis != perm[2]:
+        return None
+    return _Rows(part.x, part.start, part.end, perm, transpose)
 
 
 def _after_rows(fill: int, count: int, table: Array) -> Array:

@@ -24,26 +24,34 @@ def fuse_repeat(m: Match) -> Replacement:
     """Reshape(Expand(Unsqueeze(x, axis + 1)))  ->  Gather(x, [0, 0, 1, 1, ...], axis), behind it a Reshape that merges more; also
     with Tile
     """
-    expand = m.node("expand")
-    x = m.x
-    shape, axes = x.shape, axes_of(m.node("unsqueeze"))
-    if shape is None or not axes or len(axes) != 1:
+    copied = _copied_slices(m)
+    if copied is None:
         return None
-    axis = axes[0] % (len(shape) + 1) - 1
-    count, copies = x.dim(axis), expand.out.dim(axis + 1)
-    if axis < 0 or not isinstance(count, int) or not isinstance(copies, int) or min(count, copies) < 1:
-        return None
-    before, after = shape[:axis], shape[axis + 1 :]
-    if not equal_shapes(expand.out.shape, (*before, count, copies, *after)):
-        return None
-    index, merged = np.repeat(np.arange(count, dtype=np.int64), copies), (*before, count * copies, *after)
+    axis, count, copies = copied
+    shape = m.x.shape or ()
+    index, merged = (
+        np.repeat(np.arange(count, dtype=np.int64), copies),
+        (*shape[:axis], count * copies, *shape[axis + 1 :]),
+    )
     if equal_shapes(m.root.out.shape, merged):
-        return New("Gather", [x, index], {"axis": axis})
+        return New("Gather", [m.x, index], {"axis": axis})
     target = numbers(*(m.root.out.shape or ()))
     if not target or len(target) > len(shape):
         return None
-    gather = New("Gather", [x, index], {"axis": axis}, types=[with_shape(x, merged)])
+    gather = New("Gather", [m.x, index], {"axis": axis}, types=[with_shape(m.x, merged)])
     return New("Reshape", [gather, np.array(target, np.int64)], {})
+
+
+def _copied_slices(m: Match) -> tuple[int, int, int] | None:
+    """The axis of x whose slices are copied, their number, and the number of copies of each; None if anything else is copied."""
+    shape, wide, axes = m.x.shape, m.node("expand").out.shape, axes_of(m.node("unsqueeze"))
+    if shape is None or wide is None or len(wide) != len(shape) + 1 or not axes or len(axes) != 1:
+        return None
+    axis = axes[0] % len(wide) - 1
+    sizes = numbers(shape[axis], wide[axis + 1])
+    if axis < 0 or not sizes or not equal_shapes(wide, (*shape[: axis + 1], sizes[1], *shape[axis + 1 :])):
+        return None
+    return axis, sizes[0], sizes[1]
 
 
 @rule("RepeatFusion", P("Reshape", P(_COPYING, "x", ..., name="expand"), ...))
