@@ -55,8 +55,11 @@ def uniform(value: Value | None) -> Array | None:
         value = value.producer.inputs[0]
     element = _filler(value)
     for dtype in reversed(casts):
-        cast = None if element is None or dtype is DType.STRING else element.astype(dtype.numpy)
-        element = cast if cast is not None and (dtype is DType.BOOL or cast == element) else None
+        if element is None or dtype is DType.STRING:
+            return None
+        with np.errstate(all="ignore"):
+            cast = element.astype(dtype.numpy)
+        element = cast if dtype is DType.BOOL or cast == element else None
     return element
 
 

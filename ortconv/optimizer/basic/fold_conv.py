@@ -176,9 +176,8 @@ def branches(concat: Node) -> list[Value]:
     if rank is None or concat.attr("axis", 1) not in (1, 1 - rank):
         return []
     convolutions = [own_producer(v, "Conv", "ConvTranspose") for v in operands]
-    return (
-        operands if all(n is not None and n.graph is concat.graph and n.ep == concat.ep for n in convolutions) else []
-    )
+    alike = all(n is not None and n.graph is concat.graph and n.ep == concat.ep for n in convolutions)
+    return operands if alike else []
 
 
 @rule("ConvBNFusion", P("BatchNormalization", P("Concat", ..., name="concat"), *PARAMETERS))
@@ -299,7 +298,12 @@ def fold_gather_conv(m: Match) -> Replacement:
     Counterpart: none: ONNX Runtime keeps the Gather, as before the first Conv of YOLOX
     """
     order, gather, channels = m.tensor("order"), m.root.present_inputs[0].producer, m.x.dim(1)
-    if gather is None or gather.attr("axis", 0) not in (1, 1 - (m.x.rank or 0)) or not isinstance(channels, int):
+    if (
+        gather is None
+        or gather.attr("axis", 0) not in (1, 1 - (m.x.rank or 0))
+        or not isinstance(channels, int)
+        or not channels
+    ):
         return None
     places = order.numpy().reshape(-1) % channels if order.rank == 1 else np.array([])
     grouped = m.root.attr("group", 1) != 1 or m.tensor("w").shape[1:2] != (channels,)
