@@ -19,6 +19,7 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.optimizer.conditions import (
     LARGE,
     array_of,
+    numbers,
     output_channels,
     per_channel,
     round_together,
@@ -297,17 +298,12 @@ def fold_gather_conv(m: Match) -> Replacement:
 
     Counterpart: none: ONNX Runtime keeps the Gather, as before the first Conv of YOLOX
     """
-    order, gather, channels = m.tensor("order"), m.root.present_inputs[0].producer, m.x.dim(1)
-    if (
-        gather is None
-        or gather.attr("axis", 0) not in (1, 1 - (m.x.rank or 0))
-        or not isinstance(channels, int)
-        or not channels
-    ):
+    order, gather, channels = m.tensor("order"), m.root.present_inputs[0].producer, numbers(m.x.dim(1))
+    if gather is None or gather.attr("axis", 0) not in (1, 1 - (m.x.rank or 0)) or not channels or order.rank != 1:
         return None
-    places = order.numpy().reshape(-1) % channels if order.rank == 1 else np.array([])
-    grouped = m.root.attr("group", 1) != 1 or m.tensor("w").shape[1:2] != (channels,)
-    if grouped or not np.array_equal(np.sort(places), np.arange(channels)):
+    places = order.numpy() % channels[0]
+    grouped = m.root.attr("group", 1) != 1 or m.tensor("w").shape[1:2] != channels
+    if grouped or not np.array_equal(np.sort(places), np.arange(channels[0])):
         return None
     return New("Conv", [m.x, array_of(m.w)[:, np.argsort(places)], *m.root.inputs[2:]], like=m.root)
 
