@@ -72,12 +72,6 @@ class Forest:
             taken[missing] = self.nan_is_true[node[missing]]
         return taken
 
-    def with_first_votes(self) -> Forest:
-        """With one vote of each leaf, as onnxruntime counts them if there is one target. scikit-learn's converter relies on this
-        for the numbers and paths of leaves.
-        """
-        return replace(self, vote_count=np.minimum(self.vote_count, 1))
-
     def votes(self, x: Array, targets: int, aggregate: str) -> tuple[Array, Array]:
         """The aggregate of the votes for each target, (N, targets) in double precision, 0 without votes; and a mask of
         targets with votes.
@@ -181,8 +175,10 @@ def tree_ensemble_regressor(
     *, aggregate_function: str = "SUM", n_targets: int = 1, post_transform: str = "NONE", **attributes: Any
 ) -> Callable[[Array], Array]:
     forest, base = _forest("target", attributes)
-    if n_targets == 1:
-        forest = forest.with_first_votes()
+    if (
+        n_targets == 1
+    ):  # onnxruntime counts one vote of each leaf; scikit-learn's converter relies on it for numbers of leaves
+        forest = replace(forest, vote_count=np.minimum(forest.vote_count, 1))
 
     def regress(x: Array) -> Array:
         votes, _ = forest.votes(rows_of(x), n_targets, aggregate_function)
