@@ -78,17 +78,24 @@ def split(
     x: Array, sizes: Array | None = None, *, axis: int = 0, num_outputs: int | None = None, n_outputs: int
 ) -> tuple[Array, ...]:
     if sizes is not None:
-        return pieces(x, axis, integers(sizes))
+        return pieces(x, axis, sizes)
     parts = num_outputs or n_outputs
-    return pieces(x, axis, [-(-x.shape[axis] // parts)] * parts)
+    return chunks(x, axis, -(-x.shape[axis] // parts), parts)
 
 
 older("Split", "split", until=11)
 
 
-def pieces(x: Array, axis: int, sizes: Sequence[int]) -> tuple[Array, ...]:
-    """Consecutive views along an axis. Sizes beyond the end leave shorter or empty pieces."""
+def pieces(x: Array, axis: int, sizes: Array) -> tuple[Array, ...]:
+    """Consecutive views of these sizes along an axis, which must make up all of it."""
+    if (sizes < 0).any() or sizes.sum() != x.shape[axis]:
+        raise GraphError(f"an axis of {x.shape[axis]} elements cannot be split into {sizes.tolist()}")
     return tuple(np.split(x, np.cumsum(sizes), axis)[:-1])
+
+
+def chunks(x: Array, axis: int, size: int, count: int) -> tuple[Array, ...]:
+    """`count` consecutive views of one size along an axis. What the axis lacks is missing in the last ones."""
+    return tuple(np.split(x, size * np.arange(1, count + 1), axis)[:-1])
 
 
 @kernel("DynamicSlice")
@@ -97,7 +104,7 @@ def slice_(x: Array, starts: Array, ends: Array, axes: Array | None = None, step
     along = range(starts.size) if axes is None or not axes.size else integers(axes)
     by = [1] * starts.size if steps is None else integers(steps)
     index = [slice(None)] * x.ndim
-    for start, end, axis, step in zip(integers(starts), integers(ends), along, by):
+    for start, end, axis, step in zip(integers(starts), integers(ends), along, by, strict=True):
         taken = selected(start, end, step, x.shape[axis])
         index[axis] = slice(taken.start, taken.stop if taken.stop >= 0 else None, step) if taken else slice(0, 0)
     return x[tuple(index)]

@@ -120,6 +120,8 @@ def _layer(
     functions = _activations(names, activation_alpha, activation_beta)
     counted(0 if x.size else length)
     lengths = np.full(batch, length) if sequence_lens is None else sequence_lens
+    if ((lengths < 0) | (lengths > length)).any():
+        raise GraphError(f"sequence_lens {lengths.tolist()} do not lie in [0, {length}]")
     y = np.zeros((length, count, batch, hidden), x.dtype)
     last = [np.zeros((count, batch, hidden), x.dtype) for _ in range(2 if op == "LSTM" else 1)]
     first = [zeros if s is None else _initial(s, zeros.shape, layout) for zeros, s in zip(last, (initial_h, initial_c))]
