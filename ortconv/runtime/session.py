@@ -80,8 +80,7 @@ class Session:
             raise UsageError(
                 f"a session needs at least one thread and at most {MOST_THREADS}, not {reprlib.repr(threads)}"
             )
-        names = (keep,) if isinstance(keep, str) else keep
-        self.kept = tuple(dict.fromkeys(v for name in names for v in _named(self._graph, name)))
+        self.kept = _kept(self._graph, (keep,) if isinstance(keep, str) else keep)
         self.plan = place(self._graph, self.backends)
         self.regions = tuple(split(self._graph, self.plan, (), self._file, library, threads))
         self._main = _Sequence(self._graph, self.regions, self.backends, self.kept)
@@ -290,6 +289,10 @@ def _fits(dims: Sequence[int], shape: Sequence[int | str | None] | None) -> bool
     if shape is None:
         return True
     return len(shape) == len(dims) and all(not isinstance(d, int) or d == n for d, n in zip(shape, dims))
+
+
+def _kept(graph: Graph, names: Collection[str]) -> tuple[Value, ...]:
+    return tuple(dict.fromkeys(v for name in names for v in _named(graph, name)))
 
 
 def _named(graph: Graph, name: str) -> list[Value]:

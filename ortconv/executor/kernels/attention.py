@@ -111,7 +111,7 @@ def _bias(
         bias = np.where(mask, scores.dtype.type(0), never) if mask.dtype == bool else widen(mask).astype(scores.dtype)
         if bias.ndim:
             bias = np.pad(bias, [(0, 0)] * (bias.ndim - 1) + [(0, keys - bias.shape[-1])], constant_values=never)
-    right = min(r for r in (right, 0) if r >= 0) if causal else right
+    right = 0 if causal else right
     if left >= 0 or right >= 0:
         offset = past if lengths is None else lengths.reshape(-1).astype(np.int64) - queries
         bias = bias + np.where(visible(queries, keys, offset, left, right), scores.dtype.type(0), never)

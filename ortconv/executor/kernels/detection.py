@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import widen
 from ortconv.executor.algorithms.rounding import round_away
 from ortconv.executor.algorithms.steps import counted
@@ -118,6 +119,8 @@ def roi_align(
     spatial_scale: float = 1.0,
 ) -> Array:
     """The average or the maximum of bilinear samples in each bin of each region."""
+    if (batch_indices < 0).any():
+        raise GraphError(f"batch_indices {batch_indices.tolist()} must not be negative")
     half_pixel = coordinate_transformation_mode == "half_pixel"
     out = np.zeros((len(rois), x.shape[1], output_height, output_width), dtype=np.float64)
     images = widen(x).astype(np.float64)

@@ -197,6 +197,8 @@ def center_crop_pad(x: Array, shape: Array, *, axes: Sequence[int] | None = None
 @kernel("ReverseSequence")
 def reverse_sequence(x: Array, lengths: Array, *, batch_axis: int = 1, time_axis: int = 0) -> Array:
     rows = np.moveaxis(x, (batch_axis, time_axis), (0, 1))
+    if lengths.shape != rows.shape[:1] or (lengths < 0).any():
+        raise GraphError(f"{lengths.tolist()} are no lengths of {len(rows)} sequences")
     steps, length = np.arange(rows.shape[1]), lengths.astype(np.int64)[:, None]
     index = np.where(steps < length, length - 1 - steps, steps)
     return np.moveaxis(rows[np.arange(len(rows))[:, None], index], (0, 1), (batch_axis, time_axis))

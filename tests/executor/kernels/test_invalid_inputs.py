@@ -25,7 +25,11 @@ CASES = [
     ("Resize", [X, None, None, i64(2, -1)], {}, r"into \[2, -1\]"),
     ("ScatterND", [*SCATTER_ND, zeros(1, 1)], {}, r"updates of shape \[1, 3\], they have shape \[1, 1\]"),
     ("ScatterElements", [X, i64(0, 0, 0, 0).reshape(2, 2), zeros(2, 1)], {"axis": 1}, r"updates of shape \[2, 2\]"),
-    ("LSTM", [*LSTM, i32(3)], {"hidden_size": 2}, r"\[3\] do not lie in \[0, 2\]"),
+    ("LSTM", [*LSTM, i32(3)], {"hidden_size": 2}, r"\[3\] are not 1 numbers of \[0, 2\]"),
+    ("LSTM", LSTM, {"hidden_size": 3}, r"hidden_size is 3, .* \[1, 8, 2\]"),
+    ("ReverseSequence", [X, i64(2)], {"batch_axis": 0, "time_axis": 1}, r"\[2\] are no lengths of 2 sequences"),
+    ("ReverseSequence", [X, i64(-1, 2)], {"batch_axis": 0, "time_axis": 1}, r"\[-1, 2\] are no lengths"),
+    ("RoiAlign", [zeros(1, 1, 2, 3), zeros(1, 4), i64(-1)], {}, r"\[-1\] must not be negative"),
 ]
 
 
