@@ -88,9 +88,10 @@ older("Split", "split", until=11)
 
 def pieces(x: Array, axis: int, sizes: Array) -> tuple[Array, ...]:
     """Consecutive views of these sizes along an axis, which must make up all of it."""
-    if (sizes < 0).any() or sizes.sum() != x.shape[axis]:
-        raise GraphError(f"an axis of {x.shape[axis]} elements cannot be split into {sizes.tolist()}")
-    return tuple(np.split(x, np.cumsum(sizes), axis)[:-1])
+    given = integers(sizes)
+    if min(given, default=0) < 0 or sum(given) != x.shape[axis]:
+        raise GraphError(f"an axis of {x.shape[axis]} elements cannot be split into {list(given)}")
+    return tuple(np.split(x, np.cumsum(given), axis)[:-1])
 
 
 def chunks(x: Array, axis: int, size: int, count: int) -> tuple[Array, ...]:
