@@ -16,7 +16,7 @@ from ortconv.nnapi.driver_guard import driver
 from ortconv.nnapi.errors import NnapiError, bad_data, bad_state, op_failed
 from ortconv.nnapi.handle import Handle, api
 from ortconv.nnapi.hardware_buffer import CPU_READ_MASK, HardwareBuffer
-from ortconv.nnapi.operand import OperandType
+from ortconv.nnapi.operand import OperandType, agree
 from ortconv.nnapi.tracing import vlog
 from ortconv.nnapi.validation import LARGEST, compatible
 
@@ -49,9 +49,7 @@ class Memory(Handle):
     @classmethod
     @checked
     def from_fd(cls, size: int, protection: int, fd: int, offset: int = 0) -> Memory:
-        """Map `size` bytes of a file from `offset` on. `protection` combines PROT_READ and PROT_WRITE of this
-        module. Raises UNMAPPABLE if the file cannot be mapped.
-        """
+        """Map `size` bytes of a file from `offset`, with PROT_READ, PROT_WRITE or both. UNMAPPABLE if the file cannot be mapped."""
         if size <= 0 or offset < 0 or fd < 0:
             raise bad_data(f"cannot map {size} bytes from {offset} of file descriptor {fd}")
         start = offset - offset % mmap.ALLOCATIONGRANULARITY
@@ -69,9 +67,7 @@ class Memory(Handle):
     @classmethod
     @checked
     def from_hardware_buffer(cls, buffer: HardwareBuffer) -> Memory:
-        """A memory that shares the bytes of a BLOB, or an image, which only drivers that know its format can read.
-        Raises UNMAPPABLE for a BLOB without CPU usage.
-        """
+        """A BLOB's bytes, or an image, which only drivers that know its format read. UNMAPPABLE for a BLOB without CPU usage."""
         if not buffer.is_blob:
             return ImageMemory(buffer)
         try:
@@ -241,11 +237,9 @@ class MemoryDesc(Handle):
 
 def _combined(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     """The dimensions that agree with both; () and 0 are unknown. Raises BAD_DATA if they contradict each other."""
-    if not a or not b:
-        return a or b
-    if len(a) != len(b) or any(p and q and p != q for p, q in zip(a, b)):
+    if not agree(a, b):
         raise bad_data(f"dimensions {list(a)} and {list(b)} differ")
-    return tuple(p or q for p, q in zip(a, b))
+    return tuple(p or q for p, q in zip(a or b, b or a))
 
 
 class DeviceMemory(Memory):

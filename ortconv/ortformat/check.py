@@ -1,6 +1,4 @@
-"""Checks an .ort file and describes its contents. It finds facts that a minimal build of onnxruntime would trust although they are
-wrong.
-"""
+"""Checks and describes an .ort file: finds wrong facts that a minimal build of onnxruntime would trust."""
 
 from __future__ import annotations
 
