@@ -99,7 +99,9 @@ def _objection(node: Node) -> str | None:
 
 
 def _tensor_types(node: Node, schema: Schema) -> Iterator[tuple[str, str]]:
-    """The formal type and the type of each tensor of a node. Not float16, which is cast to float32 if it has no kernel."""
+    """The formal type and the type of each tensor that a node reads or makes. float16 is left out, since onnxruntime casts it to
+    float32 if it has no float16 kernel.
+    """
     formals = [schema.formal_input(slot) for slot in range(len(node.inputs))]
     for formal, value in zip((*formals, *schema.outputs), (*node.inputs, *node.outputs)):
         dtype = None if value is None else value.dtype

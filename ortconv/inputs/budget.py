@@ -58,7 +58,9 @@ class Budget(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Parse a time, a size or both, such as "30s" or "2min,4GiB". UsageError for anything else, also numbers without a unit."""
+        """Parse a time, a size or both, such as "30s", "500M" or "2min,4GiB". Raises UsageError for anything else, also for a
+        number without a unit, which may be meant as seconds.
+        """
         found: dict[str, float] = {}
         for part in re.split(r"[,\s]+", text.strip().lower()):
             try:

@@ -1,4 +1,6 @@
-"""Conditions of nodes on shapes: channels of weights, inner dimensions of products, images no smaller than windows."""
+"""Conditions of nodes on the shapes that they read: channels of weights, inner dimensions of products, images no smaller than
+windows.
+"""
 
 from __future__ import annotations
 

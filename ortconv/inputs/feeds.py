@@ -58,7 +58,9 @@ class Draw:
 
 
 def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Draw]) -> Problem:
-    """The inputs to generate and their free dimensions; given arrays and draws fix symbols. UsageError if they do not fit."""
+    """The inputs to generate, and their free dimensions; given arrays and draws fix symbols. Raises UsageError if they
+    do not fit the model.
+    """
     if arrays:
         from_arrays(graph, arrays, draws)
     given = _given_shapes(arrays, draws)
@@ -171,7 +173,9 @@ def _lengths(problem: Problem, value: Value, sizes: Sizes) -> Array | None:
 
 
 def changed(value: Value, drawn: Any, kind: str) -> Any:
-    """Draw zeros, negative or large numbers, or numbers from 0 to 1 for an input. Indices and masks stay valid."""
+    """Change the content drawn for an input to zeros, negative or large numbers, or numbers from 0 to 1. Indices and masks stay
+    valid.
+    """
     dtype = value.dtype
     is_number = dtype is not None and dtype is not DType.STRING and dtype.numpy.kind != "c"
     if dtype is None or not is_number or parameter(value, np.shape(drawn)) is not None:

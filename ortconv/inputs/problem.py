@@ -83,7 +83,9 @@ class Problem:
 
     @property
     def open_lengths(self) -> dict[str, int]:
-        """The free lengths of inputs that hold shapes of unknown length, with the least rank that readers need."""
+        """The free lengths of inputs that hold shapes but are no targets, because their length is not known; with the least rank
+        that readers need.
+        """
         values = (v for v in self.shapes if shape_inputs.is_target(v) and v not in self.targets)
         dims = ((v, dim) for v in values for dim in self.shapes[v])
         return {dim: shape_inputs.length(v) or 0 for v, dim in dims if isinstance(dim, str) and dim in self.free}

@@ -29,7 +29,9 @@ def repair(problem: Problem, starts: Sequence[Sizes]) -> Sizes | None:
 
 
 def _search(problem: Problem, starts: Sequence[Sizes], *, in_pairs: bool) -> Sizes | None:
-    """Search on from the state that meets most demands in the graph's order, and if that fails, from another one."""
+    """The search continues from the state that meets most demands in the graph's order. If that does not help, it goes
+    back to another state.
+    """
     left = min(MOST_TRIED, WORK // max(1, sum(1 for _ in problem.graph.walk())))
     seen: set[frozenset[tuple[str, int]]] = set()
     empty = _always_empty(problem, starts)

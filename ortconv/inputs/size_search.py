@@ -29,7 +29,9 @@ CLIMBS = (8, 120, 500)
 """Number of runs to find sizes from one initial state: at first a few runs from each, then more."""
 
 MOST_CONDITIONS = 4
-"""Up to this number of boolean inputs, all their combinations are tried if the model runs with none of the sizes."""
+"""Maximum number of boolean conditions among the inputs for which all combinations are tried if the model runs with
+none of the sizes.
+"""
 
 SHARE_OF_CASES = 0.5
 """Share of the remaining time for sizes that are found by running the model with each case of its conditions."""
@@ -97,7 +99,9 @@ def _observed(problem: Problem, clock: Clock, seed: int, sizes: Sizes, inferred:
 def _computed(
     problem: Problem, clock: Clock, sizes: Sizes, inferred: Shapes, seed: int = 0
 ) -> dict[Value, Numbers | None]:
-    """The shapes of all values until a node fails, in subgraphs too; None for no array. Empty if they need too much memory."""
+    """The shapes of all values that a run reads or computes before a node fails, those of subgraphs too; None for a value that is
+    no array. Empty if the sizes need too much memory.
+    """
     from ortconv.backends.numpy_cpu import Numpy
 
     found: dict[Value, Numbers | None] = {}

@@ -24,7 +24,9 @@ LARGEST_SIZE = 1 << 20
 
 @dataclass
 class Solution:
-    """Sizes, of which the graph determines those in `implied`, and the shapes. `is_met`: all known demands are met."""
+    """Sizes, and the resulting shapes. Sizes in `implied` are determined by the graph. `is_met` is True if all known
+    demands are met.
+    """
 
     sizes: Sizes
     implied: set[str]
@@ -59,7 +61,9 @@ def demands_for(problem: Problem, sizes: Mapping[str, int]) -> Iterator[tuple[De
 def _all_demands(
     problem: Problem, sizes: Mapping[str, int], shapes: Mapping[Value, Numbers]
 ) -> Iterator[tuple[DemandKey, Demand]]:
-    """The demands of all nodes, and of inner values: their declared shapes, and no 0 unless an input of their node has one."""
+    """The demands of all nodes; in addition, inner values must have their declared shapes, and must not be empty unless an input
+    of their node is.
+    """
     held = problem.held(sizes)
     for node in problem.graph.walk():
         for i, demand in enumerate(demands(node, shapes, held)):
@@ -107,7 +111,10 @@ def _set_symbol(problem: Problem, found: Solution, demand: Demand) -> bool:
 
 
 def _search(problem: Problem, found: Solution, key: DemandKey, demand: Demand) -> bool:
-    """Find a free dimension, and its size, with which the demand is met; True if found. Equal dimensions change together."""
+    """Find a free dimension that affects the demanded size, and its size with which the demand is met. Returns True if found.
+
+    Dimensions that must be equal change together.
+    """
     equal = _equal_names(problem, found)
     for name in problem.free:
         if name in found.implied:

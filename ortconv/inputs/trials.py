@@ -143,7 +143,10 @@ def _too_much(problem: Problem, clock: Clock, error: Exception) -> CannotTryErro
 def _others(
     choice: Choice, run: Run, clock: Clock, seconds: float, notes: list[str]
 ) -> Iterator[tuple[Trial, list[Any]]]:
-    """The sets after the first, with other sizes and unusual elements, in the CPU time left: a busy machine leaves out none."""
+    """The sets after the first, as far as time allows: with other sizes, and with unusual elements.
+
+    CPU time counts: a busy machine leaves out none of them.
+    """
     problem, first, seed, _ = choice
     room = clock.budget.seconds * SHARE_OF_EXTRAS
     left_out: list[str] = []

@@ -197,7 +197,11 @@ def later_attributes(found: Schema) -> Mapping[str, int]:
 
 
 def first_release_of(node: Node, *, cast: bool = False) -> int:
-    """The first release that runs a node, with `cast` in float32, too; the oldest for custom operators and those without kernel."""
+    """The first release that runs a node. It is the oldest known release if none has a kernel, or if the operator is
+    custom.
+
+    With `cast`, float16 may be computed in float32.
+    """
     return _first(node, cast=cast) or 0
 
 

@@ -136,7 +136,9 @@ def type_arguments(schema: Schema) -> dict[str, list[tuple[int, int]]]:
 
 
 def serves(since: int, first: int, last: int) -> bool:
-    """True if a kernel for versions `first` to `last` serves an operator of version `since`. An open `last` serves only `first`."""
+    """True if ONNX Runtime uses a kernel for versions `first` to `last` for an operator of version `since`. An open `last` serves
+    `first` alone.
+    """
     return since == first or first < since <= last != OPEN
 
 
@@ -202,7 +204,10 @@ def _formal(parameter: Any) -> Formal:
 
 
 def _default(kind: str, encoded: bytes) -> Attribute:
-    """The value in an AttributeProto without tensors and graphs. Importing onnx takes longer than opening a small .ort file."""
+    """The value in an AttributeProto without tensors and graphs.
+
+    onnx's messages could read it, but importing them takes longer than opening a small .ort file.
+    """
     found = fields(memoryview(encoded), "a default of an attribute")
     values = [_element(value, kind) for number, value in found if number == _FIELDS[kind]]
     return _attribute(values if kind.endswith("S") else values[0], kind)

@@ -78,7 +78,9 @@ class Compilation(Handle):
 
     @api("PC")
     def set_caching(self, directory: str | os.PathLike[str], token: bytes) -> None:
-        """Let devices store prepared models in a directory, by a token of 32 bytes: different models need different tokens."""
+        """Set the directory where devices may store prepared models. The token of 32 bytes identifies the model:
+        different models need different tokens.
+        """
         self._must_be_open()
         if len(token) != TOKEN_LENGTH:
             raise bad_data(f"a token has {TOKEN_LENGTH} bytes, not {len(token)}")

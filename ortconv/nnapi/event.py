@@ -111,7 +111,9 @@ class Event(Handle):
             raise self._error.bare() if isinstance(self._error, NnapiError) else self._error
 
     def get_sync_fence_fd(self) -> int:
-        """A file descriptor, owned by the caller, that becomes readable at the end. BAD_DATA for an event without a fence."""
+        """A file descriptor that becomes readable when the execution has finished. The caller owns it. Raises BAD_DATA
+        for an event without a fence.
+        """
         fd = self._waited_fd if self._fence is None else self._fence.fd
         if fd < 0:
             raise bad_data("the event has no fence")

@@ -129,7 +129,9 @@ class Execution(Handle):
 
     @api("PIO")
     def set_input(self, index: int, array: Values | None, kind: OperandType | None = None) -> None:
-        """Set an input to an array or numbers; None omits it. `kind`, or else the array, has the dimensions that are still open."""
+        """Set an input to an array of the operand's elements, or to numbers; None omits it. Dimensions that the model
+        does not specify come from `kind`, or else from the array.
+        """
         declared = self._declared(index, is_output=False)
         if array is None:
             self._inputs[index] = Argument(declared if kind is None else refined(declared, kind))
@@ -238,7 +240,9 @@ class Execution(Handle):
 
     @api("PE")
     def get_output_operand_dimensions(self, index: int) -> tuple[int, ...]:
-        """The dimensions of an output after the run. If it did not fit, OUTPUT_INSUFFICIENT_SIZE has the required `dimensions`."""
+        """The dimensions of an output after the run. If it did not fit, OUTPUT_INSUFFICIENT_SIZE is raised, and its
+        `dimensions` are the required ones.
+        """
         return self._reported(index)
 
     @api("PE")

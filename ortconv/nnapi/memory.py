@@ -49,7 +49,9 @@ class Memory(Handle):
     @classmethod
     @checked
     def from_fd(cls, size: int, protection: int, fd: int, offset: int = 0) -> Memory:
-        """Map `size` bytes of a file from `offset`, with PROT_READ, PROT_WRITE or both. UNMAPPABLE if the file cannot be mapped."""
+        """Map `size` bytes of a file from `offset` on. `protection` combines PROT_READ and PROT_WRITE of this
+        module. Raises UNMAPPABLE if the file cannot be mapped.
+        """
         if size <= 0 or offset < 0 or fd < 0:
             raise bad_data(f"cannot map {size} bytes from {offset} of file descriptor {fd}")
         start = offset - offset % mmap.ALLOCATIONGRANULARITY
@@ -67,7 +69,9 @@ class Memory(Handle):
     @classmethod
     @checked
     def from_hardware_buffer(cls, buffer: HardwareBuffer) -> Memory:
-        """A BLOB's bytes, or an image, which only drivers that know its format read. UNMAPPABLE for a BLOB without CPU usage."""
+        """A memory that shares the bytes of a BLOB, or an image, which only drivers that know its format can read.
+        Raises UNMAPPABLE for a BLOB without CPU usage.
+        """
         if not buffer.is_blob:
             return ImageMemory(buffer)
         try:

@@ -92,7 +92,9 @@ class Model(Handle):
 
     @api("PP")
     def set_operand_value(self, index: int, value: Values | None) -> None:
-        """Set a constant; None omits an optional operand. An array above 128 bytes is read by `finish`: do not change it before."""
+        """Set a constant to an array or numbers; None omits an optional operand. An array of more than 128 bytes is
+        read by `finish`: do not change it before.
+        """
         self._must_be_open()
         operand = self._operand(index)
         if value is None:

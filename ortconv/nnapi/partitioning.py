@@ -100,7 +100,9 @@ class ModelStep:
 
     @classmethod
     def of(cls, source: int, device: Device, whole: Model, operations: Sequence[int]) -> ModelStep:
-        """The step for operations of a model. OP_FAILED without inputs or outputs, or for an operand above the device's level."""
+        """The step for operations of a model. Raises OP_FAILED without inputs or outputs, or for an operand above the device's
+        level.
+        """
         _log("ExecutionStep::finishStepModel, compilation on {}", device.name)
         part = ModelPart(whole, [whole.operations[at] for at in operations])
         inputs, outputs = part.boundary()
@@ -183,7 +185,9 @@ def partition(
     plan: PartitionSteps,
     best: Sequence[int] | None = None,
 ) -> int:
-    """Append the steps of a model and its control flow to a plan, in execution order. Return the index of the model there."""
+    """Append the steps of a model, and of the models inside its control flow, to a plan, in execution order. Return the
+    index of the model in the plan.
+    """
     source = len(plan.models)
     plan.models.append(model)
     best = best_devices(model, devices, preference) if best is None else best

@@ -138,7 +138,9 @@ class CompoundPlan:
 
     @functools.cached_property
     def _used_by(self) -> dict[SourceOperand, set[SourceOperand]]:
-        """The operands inside control flow that may use an operand's memory: findMemoryStepRoles of Android's ExecutionPlan.cpp."""
+        """For each operand, the operands of models inside control flow that may use its memory. See findMemoryStepRoles
+        in Android's runtime/ExecutionPlan.cpp.
+        """
         users: dict[SourceOperand, set[SourceOperand]] = defaultdict(set)
 
         def link(outer: Sequence[SourceOperand], source: int, inner: Sequence[int]) -> None:

@@ -32,7 +32,10 @@ def run_operation(
     admit: Admit | None = None,
     work: Work = AT_ONCE,
 ) -> list[Tensor]:
-    """The results of one operation, with the types `declared`. `work` may be a recorder if `is_recordable` permits it."""
+    """The results of one operation. `declared` are the types of its outputs in the model.
+
+    `work` may be a recorder if `is_recordable` permits it.
+    """
     try:
         with np.errstate(all="ignore"):
             return _run_row(row_of(operation.code), operation, inputs, declared, admit, work)

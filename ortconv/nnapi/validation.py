@@ -147,7 +147,9 @@ def dependencies(model: Model) -> tuple[list[int], dict[int, list[int]]]:
 
 
 def run_order(model: Model) -> list[int]:
-    """Execution order: of the ready operations, the last to become ready is next. BAD_DATA for a cycle, or an unwritten operand."""
+    """Indices of the operations in execution order: of the ready ones, the one that became ready last comes next.
+    Raises BAD_DATA for a cycle or an operand that nothing writes.
+    """
     missing, readers = dependencies(model)
     ready = [at for at, count in enumerate(missing) if count == 0]
     order: list[int] = []

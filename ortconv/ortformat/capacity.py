@@ -36,7 +36,9 @@ def refuse_many_tables(graph: GraphProto, *, optimized: bool) -> None:
 
 
 def least_tables(graph: GraphProto) -> int:
-    """Tables for the nodes that the outputs depend on: one for a node, its edges and each attribute, three for an output."""
+    """Number of tables for the nodes that the outputs depend on: one for a node, one for its edges, one for each attribute, three
+    for each output.
+    """
     needed = {value.name for value in graph.output}
     found = 0
     for node in reversed(graph.node):

@@ -1,4 +1,6 @@
-"""Checks and describes an .ort file: finds wrong facts that a minimal build of onnxruntime would trust."""
+"""Checks an .ort file and describes its contents. It finds facts that a minimal build of onnxruntime would trust although they are
+wrong.
+"""
 
 from __future__ import annotations
 

@@ -71,7 +71,9 @@ class GraphEdges(NamedTuple):
     outgoing: Array
     starts_out: list[int]
     implicit: Mapping[Node, Sequence[str]]
-    """Sorted names of the outer values that a node's subgraphs read, if any: implicit inputs, which follow the explicit ones."""
+    """Sorted names of the outer-scope values that a node's subgraphs read, for nodes that have any. They are implicit inputs, and
+    follow the explicit ones.
+    """
 
 
 def edges(graph: Graph, order: Mapping[Node, int]) -> GraphEdges:

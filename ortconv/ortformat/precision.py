@@ -29,7 +29,10 @@ PACKS_CONSTANTS = frozenset({"MatMulNBits"})
 
 
 def insert_casts(model: Model, release: int | None = None) -> int:
-    """Compute all nodes that lack a float16 kernel in `release`, or in the newest, in float32. Return the number of Casts."""
+    """Compute every node without a float16 kernel in float32, in subgraphs too. Return the number of Casts.
+
+    `release` must have the kernels; the default is the newest release.
+    """
     return sum(_widen(graph, release) for graph in model.graph.graphs())
 
 

@@ -32,7 +32,9 @@ def by_graph(saved: Iterable[SavedFusion]) -> dict[Graph, list[SavedFusion]]:
 
 
 def emit(out: Emitter, saved: Iterable[SavedFusion], order: Mapping[Node, int]) -> tuple[int, int]:
-    """Write the RuntimeOptimizations of a graph; `order` has its nodes' indices. Return its index and its verifier visits."""
+    """Write the RuntimeOptimizations table of one graph. `order` maps its nodes to indices. Return the table's index and its
+    verifier visits.
+    """
     by_optimizer: dict[str, list[int]] = {}
     for fusion in sorted(saved, key=lambda fusion: fusion.optimizer):
         by_optimizer.setdefault(fusion.optimizer, []).append(_emit_record(out, fusion, order))

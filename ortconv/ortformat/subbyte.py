@@ -90,7 +90,9 @@ def _cast_use(node: Node) -> KernelUse | None:
 
 
 def _widened(node: Node, value: Value, made: dict[Value, Value]) -> Value:
-    """The form in which a node reads a narrow constant: 8-bit integers, shared within the graph, or a Cast of these."""
+    """The form in which a node reads a narrow constant: integers of 8 bits, which nodes in the same graph share, or a Cast of
+    these.
+    """
     const, wide = value.constant, made.get(value)
     assert const is not None
     if wide is None or wide.graph is not node.graph:

@@ -222,7 +222,9 @@ class _Writer(ValueWriter):
         return out.references(rows)
 
     def edge_tables(self, found: GraphEdges, count: int) -> int:
-        """Write a table per node with its edges: structs of the other node, the producer's slot and the consumer's slot."""
+        """Write one table per node with its edges. An edge is a struct of the other node, the producer's slot and the consumer's
+        slot.
+        """
         out, shape, words = self.out, self.edge_shape, self.out.words
         incoming, outgoing = array("I"), array("I")
         incoming.frombytes(found.incoming[::-1, [3, 1, 0]].tobytes())

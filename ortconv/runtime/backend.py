@@ -25,7 +25,9 @@ BUILT_IN = {
     "nnapi": "ortconv.backends.nnapi.backend:Nnapi",
     "litert": "ortconv.backends.litert.backend:LiteRt",
 }
-"""The entry points of ortconv itself. Searching all installed packages takes longer than loading a small model."""
+"""The entry points of ortconv itself. A table of them saves a search of all installed packages, which takes longer than loading a
+small model.
+"""
 
 
 class Region(NamedTuple):
@@ -60,7 +62,9 @@ class Program(Protocol):
 
 
 class TimedStep(NamedTuple):
-    """A step of a run. The start is in seconds of time.perf_counter, the duration in seconds."""
+    """A step of a run: name, operator, backend, start time (seconds of time.perf_counter), duration
+    in seconds, and output shapes.
+    """
 
     name: str
     op: str
@@ -150,7 +154,9 @@ class Configurable(Protocol):
 
 
 def get_backend(name: str) -> Backend:
-    """A backend by name, or by NAME:SETTINGS. UsageError for an unknown one, BackendError for one that cannot be used here."""
+    """A backend by name, or by NAME:SETTINGS if it is configurable. Raises UsageError for an unknown one, BackendError for one that
+    cannot be used here.
+    """
     base, _, settings = name.partition(":")
     if base not in BUILT_IN and base not in (found := discover()):
         hint = nearest(base, found) or f"known backends: {', '.join(sorted(found))}"

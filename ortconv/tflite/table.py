@@ -20,7 +20,9 @@ Translator = Callable[[Translation, OperationCall], None]
 
 @dataclass(frozen=True, slots=True)
 class TranslationRow:
-    """`types` are the main types that LiteRT computes. `either_sign`: int8 is computed like uint8, with everything 128 less."""
+    """`types` are the main types that LiteRT computes. If `either_sign`, int8 gives the same result as uint8, with all elements and
+    zero points 128 less.
+    """
 
     translate: Translator
     types: frozenset[Operand]

@@ -69,7 +69,10 @@ class NnapiOptions:
 
 
 def flags_of(names: str) -> dict[str, Any]:
-    """Parse flags separated by commas, + or |, with or without NNAPI_FLAG_ and USE_. Raises UsageError for an unknown one."""
+    """Parse flags separated by commas, + or |, with or without NNAPI_FLAG_ and USE_, in any case.
+
+    Raises UsageError for an unknown flag.
+    """
     found: dict[str, Any] = {}
     for name in filter(None, (part.strip() for part in re.split("[,+|]", names))):
         key = name.upper().replace("-", "_").removeprefix("NNAPI_FLAG_")
@@ -185,7 +188,10 @@ class NnapiProgram:
 
     @mark("LA", "PE", "run")
     def run(self, inputs: Sequence[Any]) -> list[Array | None]:
-        """Copy the inputs in, execute, and copy the outputs back; None for what the model lacks. BackendError if it fails."""
+        """Execute once: copy the inputs in, and the outputs back. The result is None for a value that the model does not compute.
+
+        Raises BackendError if the execution fails.
+        """
         rooms = self._rooms
         while True:
             try:

@@ -87,7 +87,10 @@ class Builder:
         return (value, True) in self._operands and (value, False) not in self._operands
 
     def make(self, value: Value, image: bool = False, like: int | None = None) -> int:
-        """Add an operand that an operation will write. An 8-bit value without quantization parameters inherits those of `like`."""
+        """Add an operand for a value that an operation will write.
+
+        Without quantization parameters of its own, an 8-bit value inherits those of operand `like`.
+        """
         image = image and not self.nchw
         dims = _dims(value, image)
         kind = self._kind(value, None if like is None else self.kind(like))

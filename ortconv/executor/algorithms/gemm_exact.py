@@ -69,7 +69,10 @@ class IntegerWeights(Matrix):
 
 
 def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
-    """MatMulInteger with weights (K, N), in float32 if it holds every sum, else int32. Operands of float32 are centered values."""
+    """MatMulInteger with constant weights (K, N): integers, as float32 if it can represent every sum, else as int32.
+
+    float32 operands are centered values.
+    """
     weights = less_zero_point(b, b_zero_point)
     parts = [(k, IntegerWeights(weights[k])) for k in exact_parts(weights.T) or ()]
 

@@ -82,7 +82,10 @@ def mean_of_channels(
 
 
 def reduce_windows(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -> Array:
-    """(N, C, output...): every window of x reduced by a ufunc, padding as its identity, in the memory order of x."""
+    """(N, C, spatial...) to (N, C, output...) with every window reduced by a binary ufunc, in the memory order of x.
+
+    Padding counts as the identity and is not materialized.
+    """
     # Short rows are slow. Rows of channels are longer, unless the channels are few.
     last = not x.flags.c_contiguous or x.shape[-1] < min(_LONG_ROW, 4 * x.shape[1])
     y, first = (channels_last(x, work), 1) if last else (x, 2)

@@ -155,7 +155,10 @@ def _directly_if(failed: Array, direct: Callable[[], Function], x: Array, out: A
 def _in_tiles(
     work: Work, x: Array, out: Array, w: Window, weight_bytes: int, combined: Callable[[Array], Array]
 ) -> None:
-    """Convolve (N, C, H, W), with strides and dilations 1, to (N, OH, OW, M). `combined` makes (4, T * M) of tiles (16, T, C)."""
+    """Convolve (N, C, H, W), for a window of strides and dilations 1, to contiguous (N, OH, OW, M).
+
+    `combined` computes (4, T * M) from transformed tiles (16, T, C).
+    """
     n, c = x.shape[:2]
     (oh, ow), m = w.output, out.shape[-1]
     rows, columns = -(-oh // 2), -(-ow // 2)

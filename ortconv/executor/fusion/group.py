@@ -27,7 +27,10 @@ class Group(NamedTuple):
 
 
 class Scope:
-    """The nodes of a plan, in order, and the groups that have claimed some. Values in `live_out` have readers elsewhere."""
+    """The nodes of a plan, in topological order, and the groups that have claimed some of them.
+
+    Values in `live_out` have readers other than these nodes.
+    """
 
     def __init__(self, nodes: Sequence[Node], constant: Constant, bind: Bind, live_out: Iterable[Value]) -> None:
         self.constant, self.bind, self.live_out = constant, bind, set(live_out)

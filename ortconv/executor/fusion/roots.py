@@ -105,7 +105,9 @@ def _convolution(node: Node, scope: Scope) -> Root | None:
 
 
 def _after_sums(node: Node, sums: Name, bias: Array | None, constant: Constant) -> list[Instruction] | None:
-    """What a Conv or FusedConv adds to its sums: bias, summand, activation. None for an activation without instructions."""
+    """The instructions that a Conv or FusedConv applies to its sums: the bias, another summand, and the activation. None
+    if there are none for the activation.
+    """
     code = NodeCode(node, constant)
     made: Operand | None = sums
     if bias is not None and bias.any():
@@ -119,7 +121,9 @@ def _after_sums(node: Node, sums: Name, bias: Array | None, constant: Constant) 
 
 
 def _padding(node: Node, pad: Node, constant: Constant) -> tuple[int, ...] | None:
-    """The zeros that a Pad and a Conv add to the spatial axes together; None if unknown, or if the Pad does more than that."""
+    """The padding with zeros that a Pad and a Conv add to the spatial axes together; None if it is unknown, or if the Pad
+    does more than that.
+    """
     if node.op != "Conv" or not pad.is_op("Pad") or node.attr("auto_pad", "NOTSET") != "NOTSET":
         return None
     if pad.attr("mode", "constant") not in ("constant", b"constant"):

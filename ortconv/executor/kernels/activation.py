@@ -129,7 +129,9 @@ NAMED: dict[str, tuple[Function, Sequence[str]]] = {
 
 
 def named_activation(name: str, parameters: Sequence[float | None] = ()) -> Callable[[Array], Array]:
-    """The activation with its parameters, None for a default; the identity for no name. UnsupportedError for an unknown name."""
+    """The activation with its parameters bound, None for a default; the identity for an empty name. UnsupportedError for a
+    name that is not in the table.
+    """
     if not name:
         return lambda x: x
     try:

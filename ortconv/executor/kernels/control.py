@@ -1,4 +1,7 @@
-"""Control flow, sequences (lists) and optionals (a value or None). A body is a function of its inputs that returns a tuple."""
+"""Control flow, sequences (lists) and optionals (a value or None).
+
+A body is a callable from its inputs to the tuple of its outputs.
+"""
 
 from __future__ import annotations
 

@@ -193,7 +193,9 @@ for _op in _STEPS:
 
 @kernel("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_quantize_lstm(x: Array, w: Array, r: Array, *others: Any, **attributes: Any) -> Any:
-    """Inputs are quantized as a whole, hidden states before every step. The last inputs are parameters of the weights."""
+    """Inputs are quantized as a whole, the hidden state before every step. Behind the inputs of LSTM are scale and zero point of
+    both weights.
+    """
 
     def step(d: Direction, inputs: Array, state: State) -> State:
         return _lstm(d, inputs, (_through_bytes(state[0]), *state[1:]))

@@ -73,7 +73,9 @@ class Forest:
         return taken
 
     def votes(self, x: Array, targets: int, aggregate: str) -> tuple[Array, Array]:
-        """The aggregate of the votes for each target, (N, targets) of float64, 0 without votes; and which targets have votes."""
+        """The aggregate of the votes for each target, (N, targets) in double precision, 0 without votes; and a mask of
+        targets with votes.
+        """
         if aggregate not in _AGGREGATES:
             raise GraphError(f"there is no aggregate_function '{aggregate}', only {', '.join(_AGGREGATES)}")
         total = np.zeros((len(x), targets))
@@ -120,7 +122,9 @@ def _numbering(trees: Array, nodes: Array) -> Callable[[Array, Array], Array]:
 
 
 def _forest(prefix: str, attributes: Mapping[str, Any]) -> tuple[Forest, Array]:
-    """The forest and the base values of an operator that numbers nodes within trees. `prefix` begins the names of weights."""
+    """The forest and the base values of the operators that number nodes within trees. `prefix` begins the names of the
+    attributes of weights.
+    """
 
     def integers(name: str) -> Array:
         return np.asarray(attributes.get(name, ()), np.int64)

@@ -231,7 +231,10 @@ class Recording:
         return [np.array(slots[n]) if n in self._copied else slots[n] for n in self._outputs]
 
     def record(self, steps: Sequence[Step], initial: list[Any], inputs: Sequence[Any]) -> list[Any]:
-        """Run steps, keep the calls for later runs, and return the outputs. `initial` holds what is the same in all runs."""
+        """Run steps and keep the calls for later runs. Return the outputs.
+
+        `initial` holds the values that are the same in all runs.
+        """
         recorder = self._recorder
         self._initial = initial.copy()
         constants = {slot for slot, value in enumerate(initial) if value is not None or slot == ABSENT}
@@ -319,7 +322,10 @@ def _wanted(steps: Sequence[Step], places: list[int]) -> set[int]:
 def _recorded(
     recorder: Recorder, function: Function, values: Sequence[Any], node: Node, fixed: bool
 ) -> tuple[Any, list[Call]] | None:
-    """The result and the calls that compute it again, or None. `fixed`: all operands but the first are the same in all runs."""
+    """The result of a step, and the calls that compute it again; None if it cannot be recorded.
+
+    `fixed`: all operands but the first are the same in all runs.
+    """
     facts = traits(node)
     makes_views = facts.has(Trait.VIEW)
     # The kernel of DequantizeLinear looks at the zero point.

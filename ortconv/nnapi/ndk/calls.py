@@ -181,7 +181,9 @@ def _live(handle: int, kind: type) -> Any:
 
 
 def free(handle: int, kind: type[Handle]) -> None:
-    """Close a handle and its object; NULL is ignored. Objects in use remain, as running executions or buffers acquired twice."""
+    """Close the object of a handle and invalidate the handle; NULL is ignored. An object in use remains, such as a
+    running execution or a buffer that was acquired more than once.
+    """
     if not handle:
         return
     found = handles.find(handle, kind)

@@ -1,4 +1,7 @@
-"""The NDK's functions in C and in Python. Headers, the library and docs/nnapi_functions.md are generated from these rows."""
+"""The NDK's functions: their C declarations, and the functions in Python that they call.
+
+Headers, the shared library and docs/nnapi_functions.md are generated from these rows.
+"""
 
 from __future__ import annotations
 

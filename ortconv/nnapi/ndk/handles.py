@@ -1,4 +1,7 @@
-"""The objects behind the pointers of C programs. Handles are never reused, so the use of a freed one is detected."""
+"""The objects behind the pointers of C programs.
+
+A handle is a number that is never reused, so the use of a freed handle is detected.
+"""
 
 from __future__ import annotations
 

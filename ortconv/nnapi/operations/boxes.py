@@ -51,7 +51,10 @@ def soft_nms(scores: Array, boxes: Array, kernel: ScoreKernel, threshold: float)
 
 
 def transformed(boxes: Array, deltas: Array, image: Array) -> Array:
-    """Boxes moved and scaled by (dx, dy, dw, dh) of their sizes, clipped to (height, width). All axes but the last broadcast."""
+    """Boxes moved and scaled by (dx, dy, dw, dh) relative to their sizes, and clipped to an image of (height, width).
+
+    All dimensions except the last broadcast.
+    """
     sides = boxes[..., 2:] - boxes[..., :2]
     centers = (boxes[..., :2] + boxes[..., 2:]) * HALF + deltas[..., :2] * sides
     halves = np.exp(deltas[..., 2:]) * sides * HALF

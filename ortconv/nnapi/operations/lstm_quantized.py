@@ -1,4 +1,7 @@
-"""QUANTIZED_16BIT_LSTM and QUANTIZED_LSTM: gates are int16, with 3 integer bits before an activation and none after it."""
+"""LSTM cells in integer arithmetic: QUANTIZED_16BIT_LSTM and QUANTIZED_LSTM.
+
+Gates are 16-bit fixed-point numbers: 3 integer bits before an activation, none after it.
+"""
 
 from __future__ import annotations
 
