@@ -1,7 +1,4 @@
-"""Control flow, sequences (lists) and optionals (a value or None).
-
-A body is a callable from its inputs to the tuple of its outputs.
-"""
+"""Control flow, sequences (lists) and optionals (a value or None). A body is a function of its inputs that returns a tuple."""
 
 from __future__ import annotations
 

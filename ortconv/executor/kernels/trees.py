@@ -73,9 +73,7 @@ class Forest:
         return taken
 
     def votes(self, x: Array, targets: int, aggregate: str) -> tuple[Array, Array]:
-        """The aggregate of the votes for each target, (N, targets) in double precision, 0 without votes; and a mask of
-        targets with votes.
-        """
+        """The aggregate of the votes for each target, (N, targets) of float64, 0 without votes; and which targets have votes."""
         if aggregate not in _AGGREGATES:
             raise GraphError(f"there is no aggregate_function '{aggregate}', only {', '.join(_AGGREGATES)}")
         total = np.zeros((len(x), targets))
@@ -122,9 +120,7 @@ def _numbering(trees: Array, nodes: Array) -> Callable[[Array, Array], Array]:
 
 
 def _forest(prefix: str, attributes: Mapping[str, Any]) -> tuple[Forest, Array]:
-    """The forest and the base values of the operators that number nodes within trees. `prefix` begins the names of the
-    attributes of weights.
-    """
+    """The forest and the base values of an operator that numbers nodes within trees. `prefix` begins the names of weights."""
 
     def integers(name: str) -> Array:
         return np.asarray(attributes.get(name, ()), np.int64)
@@ -175,9 +171,8 @@ def tree_ensemble_regressor(
     *, aggregate_function: str = "SUM", n_targets: int = 1, post_transform: str = "NONE", **attributes: Any
 ) -> Callable[[Array], Array]:
     forest, base = _forest("target", attributes)
-    if (
-        n_targets == 1
-    ):  # onnxruntime counts one vote of each leaf; scikit-learn's converter relies on it for numbers of leaves
+    # onnxruntime counts one vote of each leaf; scikit-learn's converter relies on it for numbers of leaves
+    if n_targets == 1:
         forest = replace(forest, vote_count=np.minimum(forest.vote_count, 1))
 
     def regress(x: Array) -> Array:
