@@ -57,14 +57,14 @@ class Kernel(NamedTuple):
     attributes: frozenset[str] | None
     """Names of the supported attributes; None if it accepts any."""
     wants_n_outputs: bool
-    most_operands: int | None = None
-    """The number of supported inputs; None if it accepts any."""
     fast: Function | None = None
     record: Function | None = None
     prepare: Prepare | None = None
     inner: Mapping[str, Prepare] = _NOTHING
     build: Function | None = None
     """Function of the attributes that returns the kernel, a function of the operands."""
+    most_operands: int | None = None
+    """The number of supported inputs; None if it accepts any."""
 
 
 _kernels: dict[tuple[str, str], list[Kernel]] = {}
@@ -93,16 +93,24 @@ class PoolGeometry(Geometry, total=False):
 
 
 def kernel(
-    *ops: str, domain: str = "", since: int = 1, until: int = _ANY_VERSION, **forms: Any
+    *ops: str,
+    domain: str = "",
+    since: int = 1,
+    until: int = _ANY_VERSION,
+    fast: Function | None = None,
+    record: Function | None = None,
+    prepare: Prepare | None = None,
+    inner: Mapping[str, Prepare] = _NOTHING,
+    build: Function | None = None,
 ) -> Callable[[Function], Function]:
-    """Register a function as the kernel of one or more operators. `forms` are the fields of `Kernel` for what plans run instead."""
+    """Register a function as the kernel of one or more operators, with the forms that plans run instead."""
 
     def register(function: Function) -> Function:
         names, takes_any = _keywords(function)
-        known = None if takes_any else names - {"n_outputs", *forms.get("inner", ())}
+        known = None if takes_any else names - {"n_outputs", *inner}
         code = unwrap(function).__code__
-        most = None if "build" in forms or code.co_flags & CO_VARARGS else code.co_argcount
-        entry = Kernel(function, since, until, known, "n_outputs" in names, most, **forms)
+        most = None if build is not None or code.co_flags & CO_VARARGS else code.co_argcount
+        entry = Kernel(function, since, until, known, "n_outputs" in names, fast, record, prepare, inner, build, most)
         for op in ops:
             _kernels.setdefault((domain, op), []).append(entry)
         return function
@@ -140,7 +148,7 @@ def older(op: str, *attributes: str, since: int = 1, until: int, fast: Function 
         return newer.reference(*inputs, *stated, **given)
 
     known = None if newer.attributes is None else newer.attributes.union(attributes)
-    _kernels["", op].append(Kernel(run, since, until, known, newer.wants_n_outputs, fast=fast))
+    _kernels["", op].append(Kernel(run, since, until, known, newer.wants_n_outputs, fast))
 
 
 def built(*ops: str, domain: str = "") -> Callable[[Function], Function]:
