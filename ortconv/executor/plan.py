@@ -152,9 +152,7 @@ class Plan:
         return step._replace(function=call)
 
     def run(self, inputs: Sequence[RuntimeValue], events: list[TimedStep] | None = None) -> list[RuntimeValue]:
-        """The outputs for the inputs. Raises BackendError, with the node, if a kernel fails. The time of each step is added to
-        `events`.
-        """
+        """The outputs for the inputs. Adds the time of each step to `events`. BackendError names the node whose kernel fails."""
         shapes = tuple([getattr(value, "shape", None) for value in inputs])
         results = self._run_again(shapes, inputs, events)
         if results is not None:
@@ -273,10 +271,7 @@ def _folded(
 
 
 def _last_uses(bound: Sequence[_Bound], lasting: Iterable[Value]) -> dict[Value, int]:
-    """The number of the last step that reads each value.
-
-    Values in `lasting` are kept until the end: outputs, and values that depend only on shapes, which are remembered.
-    """
+    """The number of the last step that reads each value. Those in `lasting` stay: outputs, and what depends only on shapes."""
     found = {value: index for index, (_, reads, *_) in enumerate(bound) for value in reads if value is not None}
     return found | dict.fromkeys(lasting, len(bound))
 

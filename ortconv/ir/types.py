@@ -97,11 +97,7 @@ _BITS = {DType.UNDEFINED: 0, DType.STRING: 0, DType.BOOL: 8}
 for _dtype in _NUMPY_NAMES.keys() - _BITS.keys():
     _BITS[_dtype] = int("".join(filter(str.isdigit, _NUMPY_NAMES[_dtype].partition("_")[0])))  # float8_e5m2 has 8
 
-_FLOATS = frozenset(
-    {DType.FLOAT, DType.FLOAT16, DType.DOUBLE, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ,
-     DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ, DType.FLOAT4E2M1, DType.FLOAT8E8M0,
-     DType.FLOAT6E2M3, DType.FLOAT6E3M2}
-)  # fmt: skip
+_FLOATS = frozenset(dtype for dtype, name in _NUMPY_NAMES.items() if "float" in name)
 
 
 @cache

@@ -33,7 +33,9 @@ def execute(prepared: PreparedModel, kinds: Sequence[OperandType], request: Requ
             _check_shapes(error, kinds)
         raise
     _check_results(results, kinds, request.room)
-    _check_timing(timing)
+    for one in (timing.on_hardware, timing.in_driver):
+        if one is not None and not (isinstance(one, int) and 0 <= one < 1 << 64):
+            raise ValueError(f"{one!r} is not a duration in nanoseconds")
     return results, timing
 
 
@@ -45,12 +47,6 @@ def _check_results(results: Sequence[Tensor], kinds: Sequence[OperandType], room
             raise ValueError(f"{result} for an output {kind}")
         if result.array.dtype != kind.type.dtype or (space is not None and result.nbytes > space):
             raise ValueError(f"{result} in an array of {result.array.dtype}, with room for {space} bytes")
-
-
-def _check_timing(timing: Timing) -> None:
-    for one in (timing.on_hardware, timing.in_driver):
-        if one is not None and not (isinstance(one, int) and 0 <= one < 1 << 64):
-            raise ValueError(f"{one!r} is not a duration in nanoseconds")
 
 
 def _check_shapes(error: NnapiError, kinds: Sequence[OperandType]) -> None:

@@ -91,10 +91,15 @@ def number(name: str, value: object) -> float:
         raise wrong(name, value, "a number that a float can hold") from None
 
 
-def truth_value(name: str, value: object) -> bool:
-    if not isinstance(value, bool | np.bool_ | int):
-        raise wrong(name, value, "True or False")
-    return bool(value)
+def _of(kinds: Any, wanted: str, made: Callable[[Any], Any]) -> ArgumentRule:
+    """The rule for values of some Python types, of which the function gets `made(value)`."""
+
+    def check(name: str, value: object) -> Any:
+        if not isinstance(value, kinds):
+            raise wrong(name, value, wanted)
+        return made(value)
+
+    return check
 
 
 def array(name: str, value: object) -> Array:
@@ -146,38 +151,18 @@ def text_or_path(name: str, value: object) -> str:
     return found
 
 
-def text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise wrong(name, value, "a text")
-    return value
-
-
-def text_or_index(name: str, value: object) -> str | int:
-    return value if isinstance(value, str) else whole(name, value)
-
-
-def token(name: str, value: object) -> bytes:
-    if not isinstance(value, bytes | bytearray | memoryview):
-        raise wrong(name, value, "bytes")
-    return bytes(value)
-
-
-def anything(name: str, value: object) -> object:
-    return value
-
-
 PLAIN: dict[str, ArgumentRule] = {
     "int": whole,
-    "str": text,
+    "str": _of(str, "a text", str),
     "float": number,
-    "bool": truth_value,
-    "bytes": token,
+    "bool": _of(bool | np.bool_ | int, "True or False", bool),
+    "bytes": _of(bytes | bytearray | memoryview, "bytes", bytes),
     "Nanoseconds": nanoseconds,
     "Operation": _member(Operation),
     "Operand": _member(Operand),
     "Array": array,
-    "Values": anything,  # `elements` reads them with the type of the operand
-    "str | int": text_or_index,
+    "Values": lambda name, value: value,  # `elements` reads them with the type of the operand
+    "str | int": lambda name, value: value if isinstance(value, str) else whole(name, value),
     "str | os.PathLike[str]": text_or_path,
     "str | Path": text_or_path,
 }

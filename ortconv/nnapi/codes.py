@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,12 +15,12 @@ LARGEST_OWN = 0xFFFF
 M = TypeVar("M", bound=IntEnum)
 
 
-def _foreign(kind: type[M], value: object) -> M:
+def _foreign(kind: type[M], value: object, *facts: object) -> M:
     """The member for a code of an extension; the same object each time."""
     assert isinstance(value, int)
     found = registry.split(value)
     assert found is not None
-    member = int.__new__(kind, value)
+    member = kind._new_member_(kind, value, *facts)  # type: ignore[attr-defined]
     member._name_, member._value_ = f"{found[0]}:{found[1]}", value
     return kind._value2member_map_.setdefault(value, member)  # type: ignore[return-value]
 
@@ -52,44 +52,51 @@ _NUMBERS = {level: number for number, level in _BY_NUMBER.items()}
 
 
 class Operand(IntEnum):
-    """Operand types."""
+    """Operand types: the number, the type of one element in memory, the ordinal of the feature level that introduced the type, the
+    zero points that a quantized type permits, and True for a scalar.
+    """
 
-    FLOAT32 = 0
-    INT32 = 1
-    UINT32 = 2
-    TENSOR_FLOAT32 = 3
-    TENSOR_INT32 = 4
-    TENSOR_QUANT8_ASYMM = 5
-    BOOL = 6
-    TENSOR_QUANT16_SYMM = 7
-    TENSOR_FLOAT16 = 8
-    TENSOR_BOOL8 = 9
-    FLOAT16 = 10
-    TENSOR_QUANT8_SYMM_PER_CHANNEL = 11
-    TENSOR_QUANT16_ASYMM = 12
-    TENSOR_QUANT8_SYMM = 13
-    TENSOR_QUANT8_ASYMM_SIGNED = 14
-    MODEL = 15
-    OEM_SCALAR = 10000
-    TENSOR_OEM_BYTE = 10001
+    dtype: np.dtype[Any]
+    level: FeatureLevel
+    zero_points: range | None
+    is_scalar: bool
 
-    @property
-    def is_scalar(self) -> bool:
-        return _TRAITS[self].is_scalar
+    def __new__(
+        cls, value: int, dtype: Any, level: int, zero_points: range | None = None, is_scalar: bool = False
+    ) -> Operand:
+        member = int.__new__(cls, value)
+        member._value_, member.dtype, member.level = value, np.dtype(dtype), FeatureLevel.number(level)
+        member.zero_points, member.is_scalar = zero_points, is_scalar
+        return member
+
+    FLOAT32 = 0, "<f4", 1, None, True
+    INT32 = 1, "<i4", 1, None, True
+    UINT32 = 2, "<u4", 1, None, True
+    TENSOR_FLOAT32 = 3, "<f4", 1
+    TENSOR_INT32 = 4, "<i4", 1
+    TENSOR_QUANT8_ASYMM = 5, "u1", 1, range(256)
+    BOOL = 6, "?", 3, None, True
+    TENSOR_QUANT16_SYMM = 7, "<i2", 3, range(1)
+    TENSOR_FLOAT16 = 8, "<f2", 3
+    TENSOR_BOOL8 = 9, "?", 3
+    FLOAT16 = 10, "<f2", 3, None, True
+    TENSOR_QUANT8_SYMM_PER_CHANNEL = 11, "i1", 3, range(1)
+    TENSOR_QUANT16_ASYMM = 12, "<u2", 3, range(65536)
+    TENSOR_QUANT8_SYMM = 13, "i1", 3, range(1)
+    TENSOR_QUANT8_ASYMM_SIGNED = 14, "i1", 4, range(-128, 128)
+    MODEL = 15, "u1", 4
+    OEM_SCALAR = 10000, "u1", 1, None, True
+    TENSOR_OEM_BYTE = 10001, "u1", 1
 
     @property
     def is_tensor(self) -> bool:
-        return not _TRAITS[self].is_scalar and self is not Operand.MODEL
+        return not self.is_scalar and self is not Operand.MODEL
 
     @classmethod
     def _missing_(cls, value: object) -> Operand | None:
         """The member for a type of an extension that a driver has declared."""
         found = registry.operand(value) if isinstance(value, int) else None
-        if found is None:
-            return None
-        member = _foreign(cls, value)
-        _TRAITS[member] = OperandTraits(found.dtype, 3, is_scalar=not found.is_tensor)
-        return member
+        return None if found is None else _foreign(cls, value, found.dtype, 3, None, not found.is_tensor)
 
     @property
     def is_extension(self) -> bool:
@@ -100,56 +107,8 @@ class Operand(IntEnum):
         return self in (Operand.OEM_SCALAR, Operand.TENSOR_OEM_BYTE)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of one element in memory."""
-        return _TRAITS[self].dtype
-
-    @property
-    def zero_points(self) -> range | None:
-        """The zero points that a quantized type permits; None for other types."""
-        return _TRAITS[self].zero_points
-
-    @property
     def is_quantized(self) -> bool:
-        return _TRAITS[self].zero_points is not None
-
-    @property
-    def level(self) -> FeatureLevel:
-        """The feature level that introduced the type."""
-        return FeatureLevel.number(_TRAITS[self].level)
-
-
-class OperandTraits(NamedTuple):
-    """The type of one element in memory, the ordinal of the feature level that introduced the type, and the zero points that a
-    quantized type permits.
-    """
-
-    dtype: np.dtype[Any]
-    level: int
-    is_scalar: bool = False
-    zero_points: range | None = None
-
-
-_TRAITS = {
-    Operand.FLOAT32: OperandTraits(np.dtype("<f4"), 1, is_scalar=True),
-    Operand.INT32: OperandTraits(np.dtype("<i4"), 1, is_scalar=True),
-    Operand.UINT32: OperandTraits(np.dtype("<u4"), 1, is_scalar=True),
-    Operand.TENSOR_FLOAT32: OperandTraits(np.dtype("<f4"), 1),
-    Operand.TENSOR_INT32: OperandTraits(np.dtype("<i4"), 1),
-    Operand.TENSOR_QUANT8_ASYMM: OperandTraits(np.dtype("u1"), 1, zero_points=range(256)),
-    Operand.BOOL: OperandTraits(np.dtype("?"), 3, is_scalar=True),
-    Operand.TENSOR_QUANT16_SYMM: OperandTraits(np.dtype("<i2"), 3, zero_points=range(1)),
-    Operand.TENSOR_FLOAT16: OperandTraits(np.dtype("<f2"), 3),
-    Operand.TENSOR_BOOL8: OperandTraits(np.dtype("?"), 3),
-    Operand.FLOAT16: OperandTraits(np.dtype("<f2"), 3, is_scalar=True),
-    Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL: OperandTraits(np.dtype("i1"), 3, zero_points=range(1)),
-    Operand.TENSOR_QUANT16_ASYMM: OperandTraits(np.dtype("<u2"), 3, zero_points=range(65536)),
-    Operand.TENSOR_QUANT8_SYMM: OperandTraits(np.dtype("i1"), 3, zero_points=range(1)),
-    Operand.TENSOR_QUANT8_ASYMM_SIGNED: OperandTraits(np.dtype("i1"), 4, zero_points=range(-128, 128)),
-    Operand.MODEL: OperandTraits(np.dtype("u1"), 4),
-    Operand.OEM_SCALAR: OperandTraits(np.dtype("u1"), 1, is_scalar=True),
-    Operand.TENSOR_OEM_BYTE: OperandTraits(np.dtype("u1"), 1),
-}
+        return self.zero_points is not None
 
 
 class ResultCode(IntEnum):

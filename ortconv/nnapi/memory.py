@@ -16,7 +16,7 @@ from ortconv.nnapi.driver_guard import driver
 from ortconv.nnapi.errors import NnapiError, bad_data, bad_state, op_failed
 from ortconv.nnapi.handle import Handle, api
 from ortconv.nnapi.hardware_buffer import CPU_READ_MASK, HardwareBuffer
-from ortconv.nnapi.operand import OperandType
+from ortconv.nnapi.operand import OperandType, agree
 from ortconv.nnapi.tracing import vlog
 from ortconv.nnapi.validation import LARGEST, compatible
 
@@ -241,11 +241,9 @@ class MemoryDesc(Handle):
 
 def _combined(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     """The dimensions that agree with both; () and 0 are unknown. Raises BAD_DATA if they contradict each other."""
-    if not a or not b:
-        return a or b
-    if len(a) != len(b) or any(p and q and p != q for p, q in zip(a, b)):
+    if not agree(a, b):
         raise bad_data(f"dimensions {list(a)} and {list(b)} differ")
-    return tuple(p or q for p, q in zip(a, b))
+    return tuple(p or q for p, q in zip(a or b, b or a))
 
 
 class DeviceMemory(Memory):

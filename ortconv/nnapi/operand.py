@@ -31,6 +31,11 @@ def single(x: float) -> float:
         return float(np.float32(x))
 
 
+def agree(a: Sequence[int], b: Sequence[int]) -> bool:
+    """True if dimensions may be the same. A 0 is unknown, and so are dimensions without elements."""
+    return not a or not b or (len(a) == len(b) and all(p == q or 0 in (p, q) for p, q in zip(a, b)))
+
+
 class OperandType:
     """Element type, dimensions and quantization of an operand.
 

@@ -7,6 +7,7 @@ they differ from process to process.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -35,16 +36,18 @@ class Extension:
 _prefixes: dict[str, int] = {}
 _names = [""]
 _declared: dict[str, Extension] = {}
+_naming = Lock()
 
 
 def prefix_of(name: str) -> int | None:
     """The prefix of an extension; a new one gets the next number. None if there are too many extensions."""
-    if name not in _prefixes:
-        if len(_names) > LARGEST >> 1:
-            return None
-        _prefixes[name] = len(_names)
-        _names.append(name)
-    return _prefixes[name]
+    with _naming:
+        if name not in _prefixes:
+            if len(_names) > LARGEST >> 1:
+                return None
+            _prefixes[name] = len(_names)
+            _names.append(name)
+        return _prefixes[name]
 
 
 def split(code: int) -> tuple[str, int] | None:

@@ -87,8 +87,10 @@ def _turn_images(row: OperationRow, call: OperationCall) -> Sequence[bool]:
     if not row.nchw or not call.get("nchw"):
         return [False] * len(call.use.out_slots)
     for name in row.nchw:
-        if isinstance(call.args[name], Tensor):
-            call.args[name] = _to_nhwc(call.args[name])
+        if isinstance(image := call.args[name], Tensor):
+            if image.rank != 4:
+                raise op_failed(f"an NCHW image has rank 4, not {image.rank}")
+            call.args[name] = Tensor(image, image.array.transpose(NHWC))
     return [slot.name in row.nchw for slot in call.use.out_slots]
 
 
@@ -141,12 +143,6 @@ def rounded_to_half(x: Tensor, work: Work = AT_ONCE) -> Tensor:
         return x
     with np.errstate(over="ignore"):
         return Tensor(x, converted(converted(x.array, np.dtype(np.float16), work), x.array.dtype, work))
-
-
-def _to_nhwc(x: Tensor) -> Tensor:
-    if x.rank != 4:
-        raise op_failed(f"an NCHW image has rank 4, not {x.rank}")
-    return Tensor(x, x.array.transpose(NHWC))
 
 
 def permuted(dims: Sequence[int], order: Sequence[int]) -> Dims:

@@ -11,7 +11,7 @@ import numpy as np
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
 from ortconv.nnapi.errors import bad_data
-from ortconv.nnapi.operand import Lifetime, OperandType
+from ortconv.nnapi.operand import Lifetime, OperandType, agree
 
 if TYPE_CHECKING:
     from ortconv.nnapi.model import Model, ModelOperand, ModelOperation
@@ -83,9 +83,7 @@ def as_elements(data: Array, kind: OperandType, index: int | None) -> Array:
 def compatible(a: OperandType, b: OperandType) -> bool:
     """True if two operands can be bound to each other: their types are equal, except for unknown dimensions."""
     same = a.type == b.type and a.same_quantization(b) and a.channel_quant == b.channel_quant
-    if not a.dims or not b.dims:
-        return same
-    return same and a.rank == b.rank and all(p == q or 0 in (p, q) for p, q in zip(a.dims, b.dims))
+    return same and agree(a.dims, b.dims)
 
 
 def refined(declared: OperandType, given: OperandType) -> OperandType:

@@ -26,7 +26,13 @@ CPP_TYPES = {
     DType.UINT64: "uint64_t", DType.BFLOAT16: "BFloat16", DType.FLOAT8E4M3FN: "Float8E4M3FN",
     DType.FLOAT8E4M3FNUZ: "Float8E4M3FNUZ", DType.FLOAT8E5M2: "Float8E5M2", DType.FLOAT8E5M2FNUZ: "Float8E5M2FNUZ",
 }  # fmt: skip
+"""The types that ONNX Runtime's own scripts know."""
 
+NEWER_CPP_TYPES = {
+    DType.INT4: "Int4x2", DType.UINT4: "UInt4x2", DType.INT2: "Int2x4", DType.UINT2: "UInt2x4",
+    DType.FLOAT4E2M1: "Float4E2M1x2", DType.FLOAT8E8M0: "Float8E8M0",
+}  # fmt: skip
+"""Types of kernels that those scripts do not know. An entry may list them for an operator, but not for all operators."""
 
 T = TypeVar("T")
 
@@ -364,7 +370,7 @@ def _cpp_type(value: object) -> str:
 
 def _cpp(type: ValueType | None) -> str:
     if isinstance(type, TensorType):
-        return CPP_TYPES[type.dtype]
+        return CPP_TYPES.get(type.dtype) or NEWER_CPP_TYPES.get(type.dtype, "unknown")
     if isinstance(type, SequenceType):
         return _cpp(type.element)
     if isinstance(type, MapType):

@@ -30,9 +30,7 @@ class Placement(NamedTuple):
 
 
 def place(graph: Graph, backends: Sequence[Backend]) -> list[Placement]:
-    """Assign each node to the first backend that has no objection. Raises UnsupportedError, with all reasons, if no backend takes a
-    node.
-    """
+    """Assign each node to the first backend without an objection. UnsupportedError gives all reasons if no backend takes a node."""
     placed: dict[Node, Placement] = {}
     refused: dict[Node, dict[str, str]] = {node: {} for node in graph}
     for backend in backends:
@@ -113,9 +111,7 @@ def _runs(placements: Sequence[Placement]) -> list[list[Placement]]:
 
 
 def _units(placements: Sequence[Placement]) -> tuple[list[list[Placement]], list[list[int]]]:
-    """Claimed groups and single nodes, in topological order; and for each, the indices of those that it depends on, also
-    through captured values.
-    """
+    """Claimed groups and single nodes, in topological order, and the indices of those that each one or its subgraphs read."""
     firsts: dict[tuple[str, int], int] = {}
     unit_of: dict[Node | None, int] = {
         p.node: i if p.claim is None else firsts.setdefault((p.backend, p.claim), i) for i, p in enumerate(placements)

@@ -296,9 +296,7 @@ def _kept(graph: Graph, names: Collection[str]) -> tuple[Value, ...]:
 
 
 def _named(graph: Graph, name: str) -> list[Value]:
-    """The value with this name, or the outputs of the node with this name. Raises UsageError if there is none that a run can
-    return.
-    """
+    """The value, or the outputs of the node, with this name. Raises UsageError if there is none that a run can return."""
     if name in graph.initializers:
         return [graph.initializers[name]]
     values = {v.name: v for node in graph for v in node.present_outputs}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ortconv import nnapi
-from ortconv.nnapi import Operand, OperandType, ResultCode
+from ortconv.nnapi import Operand, OperandType, ResultCode, registry
 from ortconv.nnapi.extension import code_of, declare
 
 NAME = "com.example.fibonacci"
@@ -188,3 +190,17 @@ def test_attributes_need_one_device(driver: Fibonacci) -> None:
 def test_support(driver: Fibonacci) -> None:
     assert driver.get_extension_support(NAME)
     assert not nnapi.get_device("nnapi-reference").get_extension_support(NAME)
+
+
+def test_threads_name_extensions_at_the_same_time(monkeypatch):
+    class Slow(list):
+        def append(self, item):
+            time.sleep(0.01)
+            super().append(item)
+
+    monkeypatch.setattr(registry, "_names", Slow(registry._names))
+    monkeypatch.setattr(registry, "_prefixes", dict(registry._prefixes))
+    names = [f"com.example.thread{i}" for i in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        codes = list(pool.map(lambda name: code_of(name, 5), names))
+    assert [registry.split(code) for code in codes] == [(name, 5) for name in names]

@@ -254,6 +254,13 @@ MISSING = {
 }  # fmt: skip
 
 
+def test_types_that_the_scripts_of_onnxruntime_do_not_know() -> None:
+    found = RequiredOperators(types=True)
+    text = '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (uint4[2] y) { y = Cast <to = 21> (x) }'
+    found.add(from_proto(onnx.parser.parse_model(text)))
+    assert 'Cast{"inputs": {"0": ["float"]}, "outputs": {"0": ["UInt4x2"]}}' in found.text()
+
+
 @pytest.mark.parametrize("name", MISSING)
 def test_missing(name: str) -> None:
     model, given, expected = MISSING[name]

@@ -62,8 +62,19 @@ class LiteRt(Nnapi):
         return ((operation, f"LiteRT: {reason}") for operation, reason in refused(model))
 
     def export(self, region: Region) -> Exported:
-        """The .tflite file for a partition."""
-        return _exported(region, self.lower(region))
+        """The .tflite file for a partition. Raises BackendError if LiteRT cannot represent it."""
+        lowered, outputs = self.lower(region), dict[int, str]()
+        for value, place in zip(lowered.outputs, lowered.places, strict=True):
+            if place is not None:
+                outputs.setdefault(place.output, value.name)
+        names = [outputs[i] for i in range(len(outputs))]
+        inputs = [v.name for v in lowered.inputs]
+        try:
+            model = translate(lowered.model, lowered.names, inputs, names, region.graph.name or "main")
+            segments = serialize(model, f"ortconv {__version__}")
+        except UnsupportedError as error:
+            raise BackendError(error.message, backend="litert", hint=error.hint) from error
+        return Exported(region, lowered, model, segments)
 
     def compile(self, region: Region) -> Program:
         return LiteRtProgram(self.export(region), self._settings)
@@ -84,20 +95,3 @@ class LiteRtProgram:
         with self._lock:
             results = self._loaded.run([inputs[i] for i in self._inputs])
         return self.exported.lowered.in_order(results)
-
-
-def _exported(region: Region, lowered: Lowered) -> Exported:
-    """Convert a lowered partition. Raises BackendError if LiteRT cannot represent it."""
-    outputs: dict[int, str] = {}
-    for value, place in zip(lowered.outputs, lowered.places, strict=True):
-        if place is not None:
-            outputs.setdefault(place.output, value.name)
-    names = [outputs[i] for i in range(len(outputs))]
-    try:
-        model = translate(
-            lowered.model, lowered.names, [v.name for v in lowered.inputs], names, region.graph.name or "main"
-        )
-        segments = serialize(model, f"ortconv {__version__}")
-    except UnsupportedError as error:
-        raise BackendError(error.message, backend="litert", hint=error.hint) from error
-    return Exported(region, lowered, model, segments)

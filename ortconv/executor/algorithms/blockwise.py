@@ -52,9 +52,7 @@ def erf_block(work: Work, x: Array, out: Array) -> None:
 
 
 def softmax(exponential: Function, unit: float) -> Callable[[Work, Array, Array], None]:
-    """Softmax of each row of float32 elements; `exponential(unit * x)` is exp(x). Rows are shifted by their maximum only if that
-    is necessary.
-    """
+    """Softmax of each row of float32, shifted by its maximum only if necessary. `exponential(unit * x)` is exp(x)."""
     scale = f32(unit)
 
     def run(work: Work, x: Array, out: Array) -> None:

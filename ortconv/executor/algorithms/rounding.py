@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,11 @@ def round_to_integers(y: Array, zero_point: Any, dtype: DType) -> Array:
     if dtype.bits < 8:
         return y.astype(np.int8).astype(dtype.numpy)
     return y.astype(dtype.numpy)
+
+
+def round_away(x: float) -> int:
+    """The nearest integer; halves away from zero."""
+    return math.floor(x + 0.5) if x >= 0 else math.ceil(x - 0.5)
 
 
 def quantize_centered(x: Array, scale: Array, low: Array, high: Array, out: Array) -> None:

@@ -121,9 +121,7 @@ def padded(x: Array, w: Window, fill: Any) -> Array:
 
 
 def taps(x: Array, w: Window, fill: Any) -> Iterator[Array]:
-    """For each kernel element in row-major order, the elements of x that it reads: (N, C, output...), with `fill` in
-    the padding.
-    """
+    """For each kernel element in order, the elements of x that it reads: (N, C, output...), with `fill` in the padding."""
     whole = padded(x, w, fill)
     for tap in w.taps():
         yield whole[:, :, *tap]

@@ -27,10 +27,7 @@ class Group(NamedTuple):
 
 
 class Scope:
-    """The nodes of a plan, in topological order, and the groups that have claimed some of them.
-
-    Values in `live_out` have readers other than these nodes.
-    """
+    """The nodes of a plan, in order, and the groups that have claimed some. Values in `live_out` have readers elsewhere."""
 
     def __init__(self, nodes: Sequence[Node], constant: Constant, bind: Bind, live_out: Iterable[Value]) -> None:
         self.constant, self.bind, self.live_out = constant, bind, set(live_out)

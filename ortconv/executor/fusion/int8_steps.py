@@ -87,11 +87,6 @@ def rounded(sums: Function, bias: Array | None, factor: Array, limits: Limits) -
     return recordable(run)
 
 
-def nhwc_form(function: Function) -> Function:
-    """A function of a channels-first image as a function of a channels-last image, whose result is also channels-last."""
-    return recordable(lambda work, x: np.moveaxis(work.call(function, np.moveaxis(x, -1, 1)), 1, -1))
-
-
 def matrix_product(w: Array) -> Function:
     """A function of centered values (..., K) that multiplies by integer weights (K, N)."""
     weights = IntegerWeights(w)
@@ -313,4 +308,6 @@ def _product(node: Node, w: Array, bias: Array | None, factor: Array, limits: Li
     is_convolution = node.op in _CONVOLUTIONS
     sums = convolution(w, node.attr("group", 1), node.attrs, is_exact) if is_convolution else matrix_product(w.T)
     function = rounded(sums, None if bias is None else bias.reshape(along), factor.reshape(along), limits)
-    return nhwc_form(function) if node.attr("channels_last", 0) else function
+    if not node.attr("channels_last", 0):
+        return function
+    return recordable(lambda work, x: np.moveaxis(work.call(function, np.moveaxis(x, -1, 1)), 1, -1))

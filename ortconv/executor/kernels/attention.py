@@ -100,13 +100,6 @@ def _softmax_as(scores: Array, dtype: np.dtype[Any], precision: int | None) -> A
     return np.asarray(out / np.where(total == 0, scores.dtype.type(1), total))
 
 
-def _padded(bias: Array, keys: int, value: float) -> Array:
-    """A mask with this value for the last keys if it has fewer."""
-    if not bias.ndim or bias.shape[-1] == keys:
-        return bias
-    return np.pad(bias, [(0, 0)] * (bias.ndim - 1) + [(0, keys - bias.shape[-1])], constant_values=value)
-
-
 def _bias(
     scores: Array, mask: Array | None, past: int, lengths: Array | None, causal: int, left: int, right: int
 ) -> Array:
@@ -116,8 +109,9 @@ def _bias(
     bias = np.zeros((), scores.dtype)
     if mask is not None:
         bias = np.where(mask, scores.dtype.type(0), never) if mask.dtype == bool else widen(mask).astype(scores.dtype)
-        bias = _padded(bias, keys, never)
-    right = min(r for r in (right, 0) if r >= 0) if causal else right
+        if bias.ndim:
+            bias = np.pad(bias, [(0, 0)] * (bias.ndim - 1) + [(0, keys - bias.shape[-1])], constant_values=never)
+    right = 0 if causal else right
     if left >= 0 or right >= 0:
         offset = past if lengths is None else lengths.reshape(-1).astype(np.int64) - queries
         bias = bias + np.where(visible(queries, keys, offset, left, right), scores.dtype.type(0), never)

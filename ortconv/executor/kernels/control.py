@@ -1,7 +1,4 @@
-"""Control flow, sequences (lists) and optionals (a value or None).
-
-A body is a callable from its inputs to the tuple of its outputs.
-"""
+"""Control flow, sequences (lists) and optionals (a value or None). A body is a function of its inputs that returns a tuple."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms.steps import EndlessLoopError, counted
-from ortconv.executor.kernels.movement import integers, pieces
+from ortconv.executor.kernels.movement import chunks, pieces
 from ortconv.executor.kernels.registry import kernel, table
 from ortconv.ir.tensor import Array
 
@@ -176,9 +173,9 @@ def _position(position: Array | None, size: int, highest: int) -> int:
 def split_to_sequence(x: Array, split: Array | None = None, *, axis: int = 0, keepdims: int = 1) -> list[Array]:
     """A scalar `split`, by default 1, is the size of each part but the last. The axis stays if `split` is given."""
     if split is not None and split.ndim:
-        return list(pieces(x, axis, integers(split)))
+        return list(pieces(x, axis, split))
     size = 1 if split is None else int(split.item())
-    parts = pieces(x, axis, [size] * counted(-(-x.shape[axis] // size)))
+    parts = chunks(x, axis, size, counted(-(-x.shape[axis] // size)))
     return list(parts) if keepdims or split is not None else [part.squeeze(axis) for part in parts]
 
 

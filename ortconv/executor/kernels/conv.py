@@ -99,9 +99,7 @@ def conv_transpose(
     output_shape: Sequence[int] | None = None,
     **place: Unpack[Geometry],
 ) -> Array:
-    """Each element of x times the kernel, summed at its position in the result. `full` is the result before its ends
-    are cut off.
-    """
+    """Each element of x times the kernel, summed at its position. `full` is the result before its ends are cut off."""
     (n, c, *spatial), k, rank = x.shape, w.shape[2:], x.ndim - 2
     if c != len(w) or group < 1 or c % group:
         raise GraphError(f"{c} input channels do not go with weights {list(w.shape)} in {group} groups")

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import widen
+from ortconv.executor.algorithms.rounding import round_away
 from ortconv.executor.algorithms.steps import counted
 from ortconv.executor.kernels.registry import float_kernel, kernel, table
 from ortconv.ir.tensor import Array
@@ -117,6 +119,8 @@ def roi_align(
     spatial_scale: float = 1.0,
 ) -> Array:
     """The average or the maximum of bilinear samples in each bin of each region."""
+    if (batch_indices < 0).any():
+        raise GraphError(f"batch_indices {batch_indices.tolist()} must not be negative")
     half_pixel = coordinate_transformation_mode == "half_pixel"
     out = np.zeros((len(rois), x.shape[1], output_height, output_width), dtype=np.float64)
     images = widen(x).astype(np.float64)
@@ -170,7 +174,7 @@ def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Sequence[int], spatial_
     counted(prod(pooled_shape))
     out = np.zeros((len(rois), x.shape[1], *pooled_shape), dtype=x.dtype)
     for i, roi in enumerate(rois):
-        left, top, right, bottom = (_rounded(v * spatial_scale) for v in roi[1:].tolist())
+        left, top, right, bottom = (round_away(v * spatial_scale) for v in roi[1:].tolist())
         image = x[int(roi[0])]
         rows = _bins(top, max(bottom - top + 1, 1), pooled_shape[0], x.shape[2])
         columns = _bins(left, max(right - left + 1, 1), pooled_shape[1], x.shape[3])
@@ -179,11 +183,6 @@ def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Sequence[int], spatial_
                 if y1 > y0 and x1 > x0:
                     out[i, :, r, c] = image[:, y0:y1, x0:x1].max(axis=(1, 2))
     return out
-
-
-def _rounded(x: float) -> int:
-    """The nearest integer, half away from zero."""
-    return int(math.copysign(math.floor(abs(x) + 0.5), x))
 
 
 def _bins(start: int, length: int, bins: int, size: int) -> list[tuple[int, int]]:

@@ -35,18 +35,14 @@ def kernel_of(node: Node) -> tuple[Kernel, dict[str, Any]]:
 
 
 def run_kernel(node: Node, operands: Sequence[Any]) -> Any:
-    """The result of a node's kernel for these operands. Raises UnsupportedError if there is no kernel; errors of the
-    kernel are not caught.
-    """
+    """The result of a node's kernel, whose errors are not caught. Raises UnsupportedError if there is no kernel."""
     kernel, arguments = kernel_of(node)
     with np.errstate(all="ignore"):
         return kernel.reference(*operands, **arguments)
 
 
 def evaluate(node: Node) -> tuple[Any, ...]:
-    """The outputs of a node without subgraphs whose inputs are all constants. Raises UnsupportedError if there is no
-    kernel; errors of the kernel are not caught.
-    """
+    """The outputs of a node without subgraphs whose inputs are all constants. Raises what `run_kernel` raises."""
     result = run_kernel(node, [None if v is None or v.const is None else aligned(dense(v.const)) for v in node.inputs])
     return result if isinstance(result, tuple) else (result,)
 

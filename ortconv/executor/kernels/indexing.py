@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
 from ortconv.executor.kernels.registry import Function, kernel, older, table
 from ortconv.ir.operators import MICROSOFT
@@ -41,7 +42,10 @@ def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
 _ACCUMULATE: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-def _scatter(x: Array, index: tuple[Any, ...], updates: Array, reduction: str) -> Array:
+def _scatter(x: Array, index: tuple[Any, ...], shape: tuple[int, ...], updates: Array, reduction: str) -> Array:
+    """x with updates, which must have this shape, at an index."""
+    if updates.shape != shape:
+        raise GraphError(f"the indices need updates of shape {list(shape)}, they have shape {list(updates.shape)}")
     if reduction == "none":
         out = x.copy()
         out[index] = updates
@@ -55,7 +59,13 @@ def _scatter(x: Array, index: tuple[Any, ...], updates: Array, reduction: str) -
 def scatter_elements(x: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none") -> Array:
     index: list[Any] = list(np.ogrid[tuple(slice(n) for n in indices.shape)]) if x.ndim > 1 else [None]
     index[axis] = indices
-    return _scatter(x, tuple(index), updates, reduction)
+    return _scatter(x, tuple(index), indices.shape, updates, reduction)
+
+
+@kernel("ScatterND")
+def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
+    shape = indices.shape[:-1] + x.shape[indices.shape[-1] :]
+    return _scatter(x, tuple(np.moveaxis(indices, -1, 0)), shape, updates, reduction)
 
 
 @kernel("TensorScatter")
@@ -76,7 +86,7 @@ def tensor_scatter(
 table({
     # Paddle's exporter writes conditions of the shape of x.
     "Compress": lambda x, condition, *, axis=None: np.compress(condition.reshape(-1), x, axis=axis),
-    "ScatterND": lambda x, at, values, *, reduction="none": _scatter(x, tuple(np.moveaxis(at, -1, 0)), values, reduction),
+
     "NonZero": lambda x: np.array(np.nonzero(np.atleast_1d(x)), np.int64),
 })  # fmt: skip
 
@@ -84,6 +94,8 @@ table({
 @kernel("OneHot")
 def one_hot(indices: Array, depth: Array, values: Array, *, axis: int = -1) -> Array:
     size = int(depth.item())
+    if size <= 0:
+        raise GraphError(f"the depth is {size}, it must be positive")
     axis = axis % (indices.ndim + 1)
     index = np.expand_dims(indices.astype(np.int64), axis)
     classes = np.arange(size).reshape(-1, *[1] * (indices.ndim - axis))
@@ -115,8 +127,10 @@ table({"CumSum": _running(np.add), "CumProd": _running(np.multiply)})
 @kernel("TopK", since=10)
 def top_k(x: Array, k: Array, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:
     """The k extreme elements in order, equal ones by position."""
-    rows = np.moveaxis(x, axis, -1)
-    order = _stable_order(widen(rows), bool(largest))[..., : int(k.item())]
+    rows, count = np.moveaxis(x, axis, -1), int(k.item())
+    if not 0 <= count <= rows.shape[-1]:
+        raise GraphError(f"k is {count}, the axis has {rows.shape[-1]} elements")
+    order = _stable_order(widen(rows), bool(largest))[..., :count]
     chosen, places = np.take_along_axis(rows, order, -1), order.astype(np.int64, copy=False)
     return np.ascontiguousarray(np.moveaxis(chosen, -1, axis)), np.ascontiguousarray(np.moveaxis(places, -1, axis))
 

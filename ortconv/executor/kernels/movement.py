@@ -78,17 +78,25 @@ def split(
     x: Array, sizes: Array | None = None, *, axis: int = 0, num_outputs: int | None = None, n_outputs: int
 ) -> tuple[Array, ...]:
     if sizes is not None:
-        return pieces(x, axis, integers(sizes))
+        return pieces(x, axis, sizes)
     parts = num_outputs or n_outputs
-    return pieces(x, axis, [-(-x.shape[axis] // parts)] * parts)
+    return chunks(x, axis, -(-x.shape[axis] // parts), parts)
 
 
 older("Split", "split", until=11)
 
 
-def pieces(x: Array, axis: int, sizes: Sequence[int]) -> tuple[Array, ...]:
-    """Consecutive views along an axis. Sizes beyond the end leave shorter or empty pieces."""
-    return tuple(np.split(x, np.cumsum(sizes), axis)[:-1])
+def pieces(x: Array, axis: int, sizes: Array) -> tuple[Array, ...]:
+    """Consecutive views of these sizes along an axis, which must make up all of it."""
+    given = integers(sizes)
+    if min(given, default=0) < 0 or sum(given) != x.shape[axis]:
+        raise GraphError(f"an axis of {x.shape[axis]} elements cannot be split into {list(given)}")
+    return tuple(np.split(x, np.cumsum(given), axis)[:-1])
+
+
+def chunks(x: Array, axis: int, size: int, count: int) -> tuple[Array, ...]:
+    """`count` consecutive views of one size along an axis. What the axis lacks is missing in the last ones."""
+    return tuple(np.split(x, size * np.arange(1, count + 1), axis)[:-1])
 
 
 @kernel("DynamicSlice")
@@ -97,7 +105,7 @@ def slice_(x: Array, starts: Array, ends: Array, axes: Array | None = None, step
     along = range(starts.size) if axes is None or not axes.size else integers(axes)
     by = [1] * starts.size if steps is None else integers(steps)
     index = [slice(None)] * x.ndim
-    for start, end, axis, step in zip(integers(starts), integers(ends), along, by):
+    for start, end, axis, step in zip(integers(starts), integers(ends), along, by, strict=True):
         taken = selected(start, end, step, x.shape[axis])
         index[axis] = slice(taken.start, taken.stop if taken.stop >= 0 else None, step) if taken else slice(0, 0)
     return x[tuple(index)]
@@ -190,6 +198,8 @@ def center_crop_pad(x: Array, shape: Array, *, axes: Sequence[int] | None = None
 @kernel("ReverseSequence")
 def reverse_sequence(x: Array, lengths: Array, *, batch_axis: int = 1, time_axis: int = 0) -> Array:
     rows = np.moveaxis(x, (batch_axis, time_axis), (0, 1))
+    if lengths.shape != rows.shape[:1] or (lengths < 0).any():
+        raise GraphError(f"{lengths.tolist()} are no lengths of {len(rows)} sequences")
     steps, length = np.arange(rows.shape[1]), lengths.astype(np.int64)[:, None]
     index = np.where(steps < length, length - 1 - steps, steps)
     return np.moveaxis(rows[np.arange(len(rows))[:, None], index], (0, 1), (batch_axis, time_axis))

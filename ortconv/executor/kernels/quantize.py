@@ -1,6 +1,4 @@
-"""Quantization to and from integers and 8- or 4-bit floats, and operators on quantized tensors: exact integer sums, one rounding
-at the end.
-"""
+"""Quantization to integers and small floats, and operators on quantized tensors: exact integer sums, one rounding at the end."""
 
 from __future__ import annotations
 

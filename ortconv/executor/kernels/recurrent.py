@@ -114,12 +114,14 @@ def _layer(
         raise GraphError(f"direction {direction!r} needs weights for {len(backwards)} directions, they have {len(w)}")
     x = x.swapaxes(0, 1) if layout else x
     (length, batch, _), (count, gates, hidden), defaults = x.shape, r.shape, ACTIVATIONS[op]
+    if hidden_size not in (None, hidden):
+        raise GraphError(f"hidden_size is {hidden_size}, the recurrent weights have shape {list(r.shape)}")
     # The schema's default for RNN has two names whatever the number of directions.
     each = len(defaults)
     names = tuple(activations or defaults * count)[: each * count]
     functions = _activations(names, activation_alpha, activation_beta)
     counted(0 if x.size else length)
-    lengths = np.full(batch, length) if sequence_lens is None else sequence_lens
+    lengths = np.full(batch, length) if sequence_lens is None else _lengths(sequence_lens, batch, length)
     y = np.zeros((length, count, batch, hidden), x.dtype)
     last = [np.zeros((count, batch, hidden), x.dtype) for _ in range(2 if op == "LSTM" else 1)]
     first = [zeros if s is None else _initial(s, zeros.shape, layout) for zeros, s in zip(last, (initial_h, initial_c))]
@@ -136,6 +138,12 @@ def _layer(
     if layout:
         y, last = np.moveaxis(y, 2, 0), [s.swapaxes(0, 1) for s in last]
     return (y, *last)
+
+
+def _lengths(given: Array, batch: int, longest: int) -> Array:
+    if given.shape != (batch,) or ((given < 0) | (given > longest)).any():
+        raise GraphError(f"sequence_lens {given.tolist()} are not {batch} numbers of [0, {longest}]")
+    return given
 
 
 def _initial(state: Array, shape: tuple[int, ...], layout: int) -> Array:

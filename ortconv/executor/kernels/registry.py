@@ -152,11 +152,7 @@ def older(op: str, *attributes: str, since: int = 1, until: int, fast: Function 
 
 
 def built(*ops: str, domain: str = "") -> Callable[[Function], Function]:
-    """Register `build(*, attributes) -> function(*inputs)` as the kernel of operators whose attributes are a model,
-    such as trees.
-
-    Plans build it once, when they are created.
-    """
+    """Register `build(*, attributes) -> function(*inputs)`, which a plan calls once: for operators whose attributes are a model."""
 
     def register(build: Function) -> Function:
         @wraps(build)

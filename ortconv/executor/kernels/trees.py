@@ -72,16 +72,8 @@ class Forest:
             taken[missing] = self.nan_is_true[node[missing]]
         return taken
 
-    def with_first_votes(self) -> Forest:
-        """With one vote of each leaf, as onnxruntime counts them if there is one target. scikit-learn's converter relies on this
-        for the numbers and paths of leaves.
-        """
-        return replace(self, vote_count=np.minimum(self.vote_count, 1))
-
     def votes(self, x: Array, targets: int, aggregate: str) -> tuple[Array, Array]:
-        """The aggregate of the votes for each target, (N, targets) in double precision, 0 without votes; and a mask of
-        targets with votes.
-        """
+        """The aggregate of the votes for each target, (N, targets) of float64, 0 without votes; and which targets have votes."""
         if aggregate not in _AGGREGATES:
             raise GraphError(f"there is no aggregate_function '{aggregate}', only {', '.join(_AGGREGATES)}")
         total = np.zeros((len(x), targets))
@@ -128,9 +120,7 @@ def _numbering(trees: Array, nodes: Array) -> Callable[[Array, Array], Array]:
 
 
 def _forest(prefix: str, attributes: Mapping[str, Any]) -> tuple[Forest, Array]:
-    """The forest and the base values of the operators that number nodes within trees. `prefix` begins the names of the
-    attributes of weights.
-    """
+    """The forest and the base values of an operator that numbers nodes within trees. `prefix` begins the names of weights."""
 
     def integers(name: str) -> Array:
         return np.asarray(attributes.get(name, ()), np.int64)
@@ -181,8 +171,9 @@ def tree_ensemble_regressor(
     *, aggregate_function: str = "SUM", n_targets: int = 1, post_transform: str = "NONE", **attributes: Any
 ) -> Callable[[Array], Array]:
     forest, base = _forest("target", attributes)
+    # onnxruntime counts one vote of each leaf; scikit-learn's converter relies on it for numbers of leaves
     if n_targets == 1:
-        forest = forest.with_first_votes()
+        forest = replace(forest, vote_count=np.minimum(forest.vote_count, 1))
 
     def regress(x: Array) -> Array:
         votes, _ = forest.votes(rows_of(x), n_targets, aggregate_function)

@@ -21,7 +21,7 @@ import numpy as np
 
 from ortconv.executor.replay.work import Call, ChangedError, Function, Recordable, Work, as_tuple
 from ortconv.ir.graph import Node
-from ortconv.ir.operators import Trait, named, traits
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array
 
 
@@ -54,8 +54,6 @@ class _Replay:
 ABSENT = 0
 """The slot that always holds None; absent inputs read it."""
 
-_VIEWS = frozenset(named(Trait.VIEW))
-"""Operators whose results are views of their first operand, selected by their other operands."""
 
 _LARGEST_COPIED = 1 << 22
 """Limit in bytes. Larger results that are not recorded are created anew in each run: copying them would cost more than it saves."""
@@ -316,13 +314,9 @@ def _wanted(steps: Sequence[Step], places: list[int]) -> set[int]:
     """The slots read by steps that can be recorded, directly or as views."""
     wanted = set[int]()
     for function, operands, outs, _, node in reversed(steps):
-        if not wanted.isdisjoint(outs) if _makes_views(node) else isinstance(function, Recordable):
+        if not wanted.isdisjoint(outs) if traits(node).has(Trait.VIEW) else isinstance(function, Recordable):
             wanted.update(operands(places))
     return wanted
-
-
-def _makes_views(node: Node) -> bool:
-    return node.op in _VIEWS and not node.domain
 
 
 def _recorded(
@@ -332,9 +326,10 @@ def _recorded(
 
     `fixed`: all operands but the first are the same in all runs.
     """
-    makes_views = _makes_views(node)
+    facts = traits(node)
+    makes_views = facts.has(Trait.VIEW)
     # The kernel of DequantizeLinear looks at the zero point.
-    if (makes_views or traits(node).shaped_by or node.op == "DequantizeLinear") and not fixed:
+    if (makes_views or facts.shaped_by or node.op == "DequantizeLinear") and not fixed:
         return None
     if isinstance(function, Recordable):
         result, calls = function.record(recorder, *values), recorder.calls()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ortconv.executor.algorithms.rounding import round_away
 from ortconv.executor.replay.numerics import clip_to
 from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
@@ -25,11 +26,6 @@ def round_half_away(x: Array | float) -> Array:
     """Round to the nearest integer; halves away from zero."""
     x = np.asarray(x)
     return np.asarray(np.trunc(x + np.copysign(np.asarray(0.5, x.dtype), x)))
-
-
-def round_away(x: float) -> int:
-    """`round_half_away` for one number."""
-    return math.floor(x + 0.5) if x >= 0 else math.ceil(x - 0.5)
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ortconv.nnapi.codes import FeatureLevel, Operand
-from ortconv.nnapi.operand import OperandType
+from ortconv.nnapi.operand import OperandType, agree
 from ortconv.nnapi.operations.table import Advice, Findings, OperationCall, OperationCheck
 
 
@@ -55,7 +55,7 @@ def dims_are(name: str, *wanted: int) -> OperationCheck:
 
     def check(c: OperationCall) -> Findings:
         dims = c.args[name].dims
-        if dims and (len(dims) != len(wanted) or any(a and b and a != b for a, b in zip(dims, wanted))):
+        if not agree(dims, wanted):
             yield f"{name} has dimensions {list(dims)}, not {[dim or '?' for dim in wanted]}"
 
     return check

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.algorithms.rounding import round_away
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.operations.arithmetic import requantize, round_away, round_half_away
+from ortconv.nnapi.operations.arithmetic import requantize, round_half_away
 from ortconv.nnapi.operations.boxes import require_indices, require_ordered
 from ortconv.nnapi.operations.checks import KEPT, box_quantization, rank
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation

@@ -245,14 +245,14 @@ class OperationRow:
     types: dict[Operand, FeatureLevel]
     forms: tuple[OperandForm, ...]
     outputs: tuple[OperandForm, ...]
-    checks: tuple[OperationCheck, ...]
-    quantization: tuple[OperationCheck, ...]
     infer: InferDims | None
     compute: Compute | None
-    zero_sized: bool
-    nchw: tuple[str, ...]
-    native_half: bool
-    recorded: tuple[str, ...]
+    checks: tuple[OperationCheck, ...] = ()
+    quantization: tuple[OperationCheck, ...] = ()
+    zero_sized: bool = False
+    nchw: tuple[str, ...] = ()
+    native_half: bool = False
+    recorded: tuple[str, ...] = ()
 
     def validate(self, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> OperationUse:
         """The form that the operands match, with the feature level that it needs. Raises BAD_DATA if they match none."""
@@ -341,15 +341,10 @@ def operation(
     level: int = 1,
     types: str = "",
     infer: InferDims | None,
-    checks: tuple[OperationCheck, ...] = (),
-    quantization: tuple[OperationCheck, ...] = (),
-    zero_sized: bool = False,
-    nchw: tuple[str, ...] = (),
-    native_half: bool = False,
-    recorded: tuple[str, ...] = (),
+    **facts: Any,
 ) -> Callable[[Compute | None], Compute | None]:
     """Decorator that adds an operation, with the decorated arithmetic, to the table. `infer` is None if only the
-    arithmetic determines the dimensions: those of the arrays that it returns.
+    arithmetic determines the dimensions: those of the arrays that it returns. `facts` are other fields of the row.
     """
     since = FeatureLevel.number(level)
 
@@ -363,14 +358,9 @@ def operation(
             types={kind: max(since, needs) for kind, needs in allowed.items()},
             forms=tuple(parse_form(text) for text in inputs),
             outputs=tuple(parse_form(text) for text in ((outputs,) if isinstance(outputs, str) else outputs)),
-            checks=checks,
-            quantization=quantization,
             infer=infer,
             compute=compute,
-            zero_sized=zero_sized,
-            nchw=nchw,
-            native_half=native_half,
-            recorded=recorded,
+            **facts,
         )
         return compute
 

@@ -44,8 +44,6 @@ PASSES = (
     Pass("UnscaledNormFusion", "extended.layer_norm:UNSCALED", "ReduceMean", "GlobalAveragePool"),
     Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
     Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),
-    Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand", "Tile"),
-    Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),
     Pass("PatchMergingFusion", "basic.space_to_depth:merge_patches", "Slice"),
     Pass("EinsumFusion", "extended.einsum:RULES"),
     *attention.PASSES,

@@ -237,3 +237,13 @@ def test_what_concat_joins_has_one_shape_beside_the_axis(shape):
 def test_center_crop_pad_takes_a_size_for_each_axis(shape):
     with pytest.raises(ValueError, match="argument 2"):
         run_kernel("CenterCropPad", [X, shape])
+
+
+@pytest.mark.parametrize("last", [3, 9])
+def test_reshape_keeps_joined_channels_last(last):
+    """As behind the channel shuffle of a ShuffleNet."""
+    x = np.arange(2 * 4 * 5 * last * 2, dtype=F32).reshape(2, 4, 5, last, 2).transpose(0, 4, 3, 1, 2)
+    shape = i64(2, -1, 4, 5)
+    got = accelerated("Reshape", [x, shape], known=[1])(x, shape)
+    assert_same(got, np.ascontiguousarray(x).reshape(2, -1, 4, 5), rtol=0, atol=0)
+    assert got.transpose(0, 2, 3, 1).flags.c_contiguous

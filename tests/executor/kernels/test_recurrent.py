@@ -9,7 +9,7 @@ from ortconv.errors import OrtconvError, UnsupportedError
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
 from tests.batches import batched
-from tests.executor.single_node import assert_same, compare, run_kernel
+from tests.executor.single_node import accelerated, assert_same, compare, run_kernel
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 LENGTH, BATCH, INPUT, HIDDEN = 5, 3, 4, 6
@@ -78,6 +78,20 @@ def layer(rng, op, direction, options):
 def test_recurrent(rng, op, direction, options):
     inputs, attributes, n_outputs = layer(rng, op, direction, options)
     compare(op, inputs, attributes, opset=14, n_outputs=n_outputs)
+
+
+@batched
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("options", [{}, {"states": True}, {"bias": False}], ids=str)
+@pytest.mark.parametrize("op", GATES)
+def test_constant_weights(rng, op, options, direction):
+    """Plans compute all directions together, and gates in another form."""
+    reset = {"linear_before_reset": 1} if op == "GRU" else {}
+    inputs, attributes, n_outputs = layer(rng, op, direction, options | reset)
+    want = run_kernel(op, inputs, attributes, opset=14, n_outputs=n_outputs)
+    got = accelerated(op, inputs, attributes, known=(1, 2, 3), opset=14, n_outputs=n_outputs)(*inputs)
+    for a, b in zip(got, want, strict=True):
+        assert_same(a, b)
 
 
 @batched
