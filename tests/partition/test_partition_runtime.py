@@ -98,6 +98,13 @@ def test_other_numbers(scale, end):
     assert messages(graph, "Resize") == ([said] if end else [])
 
 
+@pytest.mark.parametrize("alpha", [-0.5, 0.0, 0.5])
+def test_other_numbers_of_elu(alpha: float) -> None:
+    said = f"numbers: alpha is {alpha:g}: NNAPI changes numbers above 0 by it, and makes 0 of those below"
+    found = messages(make("float[2,3] x", f"y = Elu <alpha = {alpha}> (x)"), "Elu")
+    assert found == ([f"{said}; ONNX Runtime's provider accepts the node all the same"] if alpha < 0 else [])
+
+
 @pytest.mark.parametrize(
     ("inputs", "nodes", "refused"),
     [
