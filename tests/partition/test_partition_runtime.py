@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from partition_graphs import SCALE, f32, make, messages, u8
+from partition_graphs import SCALE, f32, i8, make, messages, u8
 
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions
 from ortconv.backends.nnapi.claims import region_of
 from ortconv.errors import GraphError
+from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.partition import Target, partition
 from ortconv.partition.nnapi.runtime import FAILS
@@ -91,9 +92,20 @@ def test_a_constant_with_two_scales(scale: str, end: str | None) -> None:
     assert found == ([f"{said} for a tensor; ONNX Runtime's provider accepts the node all the same"] if end else [])
 
 
-@pytest.mark.parametrize(("scale", "end"), [(1.5, "to 10: NNAPI scales it by 10/7"), (2.0, None)])
-def test_other_numbers(scale, end):
-    graph = make("float[1,1,7,7] x", f"y = Resize {LINEAR} (x, , k)", k=np.array([1, 1, 1, scale], F))
+NEAREST = '<mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor">'
+
+
+@pytest.mark.parametrize(
+    ("mode", "scale", "end"),
+    [
+        (LINEAR, 1.5, "to 10: NNAPI scales it by 10/7"),
+        (LINEAR, 2.0, None),
+        (NEAREST, 1.5, None),
+        (NEAREST, 1.125, "to 7: NNAPI scales it by 7/7"),
+    ],
+)
+def test_other_numbers(mode, scale, end):
+    graph = make("float[1,1,7,7] x", f"y = Resize {mode} (x, , k)", k=np.array([1, 1, 1, scale], F))
     said = f"numbers: dimension 3 of size 7 is scaled by {scale:g} {end}; ONNX Runtime's provider accepts the node all the same"
     assert messages(graph, "Resize") == ([said] if end else [])
 
@@ -103,6 +115,27 @@ def test_other_numbers_of_elu(alpha: float) -> None:
     said = f"numbers: alpha is {alpha:g}: NNAPI changes numbers above 0 by it, and makes 0 of those below"
     found = messages(make("float[2,3] x", f"y = Elu <alpha = {alpha}> (x)"), "Elu")
     assert found == ([f"{said}; ONNX Runtime's provider accepts the node all the same"] if alpha < 0 else [])
+
+
+@pytest.mark.parametrize(
+    ("axis", "scales", "options", "refused"),
+    [
+        ("axis = 0", f32(4), {}, False),
+        ("axis = -4", f32(4), {}, False),
+        ("axis = 1", f32(4), {}, True),
+        ("axis = -3", f32(4), {}, True),
+        ("axis = 1, block_size = 4", f32(4, 1, 1, 1), {"opset": 21}, False),
+        ("axis = 0, block_size = 4", f32(1, 4, 1, 1), {"opset": 21}, True),
+    ],
+)
+def test_scales_along_another_dimension_of_weights(
+    axis: str, scales: Array, options: dict[str, int], refused: bool
+) -> None:
+    group = f"a = DequantizeLinear (x, s, z)  b = DequantizeLinear <{axis}> (w, sw)  t = Conv (a, b)"
+    nodes = f"{group}  y = QuantizeLinear (t, s, z)"
+    found = messages(make("uint8[1,4,8,8] x", nodes, w=i8(4, 4, 1, 1), sw=scales, **options), "Conv")
+    said = "numbers: input 1 'w' has 4 scales along another dimension than 0: NNAPI applies them to dimension 0"
+    assert found == ([f"{said}; ONNX Runtime's provider accepts the node all the same"] if refused else [])
 
 
 @pytest.mark.parametrize(

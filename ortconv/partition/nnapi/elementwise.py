@@ -19,7 +19,7 @@ from ortconv.partition.nnapi.checks import (
     quantized_output,
 )
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.policy import Objection, Objections, Target
+from ortconv.partition.policy import NUMBERS, Objection, Objections, Target
 
 MIN_MAX = "write it as Max and Min, from feature level 29 on"
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
@@ -60,7 +60,9 @@ def alpha(unit: NodeUnit, target: Target) -> Objections:
     found = unit.target.attr("alpha", 1.0)
     if found < 0:
         advice = f"subtract Elu with alpha {-found:g} of Min with 0 from Relu"
-        yield Objection("numbers", f"alpha is {found:g}: NNAPI changes numbers above 0 by it, and makes 0 of those below", advice)
+        yield Objection(
+            NUMBERS, f"alpha is {found:g}: NNAPI changes numbers above 0 by it, and makes 0 of those below", advice
+        )
 
 
 def cast(unit: NodeUnit, target: Target) -> Objections:

@@ -10,10 +10,9 @@ from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.partition.checks import CHANGED, role
 from ortconv.partition.nnapi.checks import parameters
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.policy import RUNTIME, Objection, Objections, Target
+from ortconv.partition.policy import NUMBERS, RUNTIME, Objection, Objections, Target
 from ortconv.partition.units import single_unit
 
-NUMBERS = "numbers"
 COMPUTES = "; ONNX Runtime's provider accepts the node all the same"
 FAILS = "; ONNX Runtime's provider accepts the node all the same, and its session or run fails"
 
