@@ -138,6 +138,32 @@ def test_scales_along_another_dimension_of_weights(
     assert found == ([f"{said}; ONNX Runtime's provider accepts the node all the same"] if refused else [])
 
 
+@pytest.mark.parametrize("op", ["Conv", "Gemm"])
+@pytest.mark.parametrize(
+    ("bias", "scale", "zero", "refused"),
+    [
+        ([9, -300, 70000], F(0.25), 0, False),
+        ([9, -300, 70000], F(0.25) * F(1 + 5e-7), 0, False),
+        ([9, -300, 70000], F(0.2), 0, True),
+        ([9, -300, 70000], F(0.25), 5, True),
+        ([0, 0, 0], F(0.2), 0, False),
+        ([9, -300, 4], F([0.25, 0.25, 0.2]), 0, True),
+    ],
+)
+def test_scales_of_biases(op: str, bias: list[int], scale: F, zero: int, refused: bool) -> None:
+    shape, w = ("uint8[1,4,8,8]", u8(3, 4, 3, 3)) if op == "Conv" else ("uint8[2,4]", u8(4, 3))
+    inner = (
+        "a = DequantizeLinear (x, s, z)  b = DequantizeLinear (w, s, z)  c = DequantizeLinear <axis = 0> (bias, sb, zb)"
+    )
+    values = {"bias": np.array(bias, np.int32), "sb": scale, "zb": np.full(scale.shape, zero, np.int32), "so": F(9)}
+    graph = make(f"{shape} x", f"{inner}  t = {op} (a, b, c)  y = QuantizeLinear (t, so, z)", w=w, **values)
+    said = (
+        "numbers: input 2 'bias' has not the product of the scales of input and weights as its scale, or a zero point"
+    )
+    end = ": NNAPI takes it so; ONNX Runtime's provider accepts the node all the same"
+    assert messages(graph, op) == ([f"{said}{end}"] if refused else [])
+
+
 @pytest.mark.parametrize(
     ("inputs", "nodes", "refused"),
     [

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED, all_of, constant, rank, role
-from ortconv.partition.nnapi.checks import coarser_output, is_quantized, nchw_level, needs_level, quantized, window
+from ortconv.partition.nnapi.checks import (
+    bias_scale,
+    coarser_output,
+    is_quantized,
+    nchw_level,
+    needs_level,
+    quantized,
+    window,
+)
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import NUMBERS, Objection, Objections, Target
 
@@ -63,7 +71,7 @@ def scales_of_outputs(unit: NodeUnit, target: Target) -> Objections:
 WIDER = "add a dimension of 1 to image and weights with Reshapes, and remove it after the node"
 WEIGHTS = quantized((0,), weights=1)
 CHECK = all_of(nchw_level("convolution"), rank(4, 4, 1, fewer="", more=WIDER), constant(1), constant_bias, dilations)
-RUNTIME = all_of(groups, padding, coarser_output(29), scales_of_outputs)
+RUNTIME = all_of(groups, padding, coarser_output(29), scales_of_outputs, bias_scale)
 
 ROWS = (
     NnapiRow("Conv", level=28, check=CHECK, qdq=WEIGHTS, runtime=RUNTIME, takes_empty=True),
