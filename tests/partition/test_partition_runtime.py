@@ -110,6 +110,13 @@ def test_other_numbers(mode, scale, end):
     assert messages(graph, "Resize") == ([said] if end else [])
 
 
+@pytest.mark.parametrize("size", [3, 4])
+def test_other_numbers_of_lrn(size: int) -> None:
+    said = f"numbers: size is {size}: NNAPI sums {size - 1} channels, as many before as behind"
+    found = messages(make("float[1,4,8,8] x", f"y = LRN <size = {size}> (x)"), "LRN")
+    assert found == ([f"{said}; ONNX Runtime's provider accepts the node all the same"] if size == 4 else [])
+
+
 @pytest.mark.parametrize("alpha", [-0.5, 0.0, 0.5])
 def test_other_numbers_of_elu(alpha: float) -> None:
     said = f"numbers: alpha is {alpha:g}: NNAPI changes numbers above 0 by it, and makes 0 of those below"

@@ -7,7 +7,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import INFERENCE, all_of, constant, rank, role
 from ortconv.partition.nnapi.checks import images, nchw_level, output_of_256ths, quantized
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.policy import Objection, Objections, Target
+from ortconv.partition.policy import NUMBERS, Objection, Objections, Target
 
 
 def softmax(unit: NodeUnit, target: Target) -> Objections:
@@ -35,6 +35,13 @@ def softmax(unit: NodeUnit, target: Target) -> Objections:
         yield Objection("attribute", f"axis is {axis}: NNAPI accepts {found - 1}, the last, {below}", advice)
 
 
+def odd_size(unit: NodeUnit, target: Target) -> Objections:
+    """Require an odd size: NNAPI sums as many channels before as behind."""
+    size = unit.target.attr("size", 1)
+    if size % 2 == 0:
+        yield Objection(NUMBERS, f"size is {size}: NNAPI sums {size - 1} channels, as many before as behind")
+
+
 def no_noop(unit: NodeUnit, target: Target) -> Objections:
     """Require that noop_with_empty_axes is 0, even if there are axes."""
     if unit.target.attr("noop_with_empty_axes", 0):
@@ -44,7 +51,7 @@ def no_noop(unit: NodeUnit, target: Target) -> Objections:
 
 ROWS = (
     NnapiRow("BatchNormalization", since=7, check=all_of(images, rank(0, 4), INFERENCE), takes_empty=True),
-    NnapiRow("LRN", level=28, check=all_of(nchw_level("LRN"), rank(4, 4))),
+    NnapiRow("LRN", level=28, check=all_of(nchw_level("LRN"), rank(4, 4)), runtime=odd_size),
     NnapiRow("Softmax", level=28, check=all_of(softmax, output_of_256ths), qdq=quantized(), runtime=rank(0, 4), takes_empty=True),
     NnapiRow("ReduceMean", level=28, check=all_of(rank(1, 4), constant(1), no_noop)),
 )  # fmt: skip
