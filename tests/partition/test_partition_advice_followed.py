@@ -87,7 +87,6 @@ CASES = [
     ("state the axes", X, "y = Slice (x, i, j, , j)", "y = Slice (x, i, j, i, j)", {"i": i64(0), "j": i64(1)}),
     ("state sizes instead of scales", X, f"y = Resize <{ASYMMETRIC}> (x, , s)", f"y = Resize <{ASYMMETRIC}> (x, , , n)",
      {"s": F([1, 1, 1, 0.5]), "n": i64(1, 4, 8, 4)}),
-    ("state the axis, 3", X, "y = Softmax (x)", "y = Softmax <axis = 3> (x)", {"feature_level": 28}),
     ("transpose the axis to the end", X, "y = Softmax <axis = 1> (x)",
      "a = Transpose <perm = [0, 2, 3, 1]> (x)  b = Softmax <axis = 3> (a)  y = Transpose <perm = [0, 3, 1, 2]> (b)",
      {"feature_level": 28}),

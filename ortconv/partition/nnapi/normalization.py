@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ortconv.ir.operands import ints
+from ortconv.ir.schema import attribute
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import INFERENCE, all_of, constant, rank, role
 from ortconv.partition.nnapi.checks import images, nchw_level, output_of_256ths, quantized
@@ -26,13 +27,10 @@ def softmax(unit: NodeUnit, target: Target) -> Objections:
     if found not in (2, 4):
         message = f"{role(unit, 0)} has rank {found}: NNAPI accepts 2 or 4 {below}"
         yield Objection("rank", message, "reshape it to a matrix and back")
-    # The default of 1 holds here in every version: the execution provider does not know that of version 13.
-    axis = unit.target.attr("axis", 1)
+    axis = attribute(unit.target, "axis")
     if axis not in (-1, found - 1):
-        advice = "transpose the axis to the end and back"
-        if "axis" not in unit.target.attrs:
-            advice = f"state the axis, {found - 1}: ONNX Runtime's provider accepts 1 for the default"
-        yield Objection("attribute", f"axis is {axis}: NNAPI accepts {found - 1}, the last, {below}", advice)
+        message = f"axis is {axis}: NNAPI accepts {found - 1}, the last, {below}"
+        yield Objection("attribute", message, "transpose the axis to the end and back")
 
 
 def odd_size(unit: NodeUnit, target: Target) -> Objections:
