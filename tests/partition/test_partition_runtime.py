@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from partition_graphs import SCALE, f32, i8, make, messages, u8
 
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions
-from ortconv.backends.nnapi.claims import region_of
+from ortconv.backends.nnapi.claims import claim, region_of
 from ortconv.errors import GraphError
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -245,6 +247,39 @@ VALUES = {
     "lo": F(0), "hi": F(6), "k": f32(4) + 2, "i": i64(1), "j": np.int64(2), "rows": i64(-1, 2), "ones": i64(1, 1, 1, 1, 1, -1),
     "one": F(0.5), "s": SCALE,
 }  # fmt: skip
+
+
+WITH_WEIGHTS = {
+    "Conv": "y = Conv (x, w1)",
+    "depthwise Conv": "y = Conv <group = 4> (x, w4)",
+    "Conv in groups": "y = Conv <group = 2> (x, w2)",
+    "Resize": f"y = Resize {LINEAR} (x, , twice)",
+    "Gemm": "h = Flatten (x)  y = Gemm (h, wh)",
+    "AveragePool": "y = AveragePool <kernel_shape = [2, 2]> (x)",
+    "GlobalMaxPool": "y = GlobalMaxPool (x)",
+    "QuantizeLinear": "y = QuantizeLinear (x, s, z)",
+}
+
+
+@batched
+@pytest.mark.parametrize("name", sorted(NODES.keys() | WITH_WEIGHTS.keys()))
+def test_operators_of_tensors_without_elements(name: str) -> None:
+    """Partition and the runtime agree whether an operator supports a tensor without elements that another operation makes."""
+    nodes = re.sub(r"\bx\b", "e", (NODES | WITH_WEIGHTS)[name])
+    weights = {
+        "w": f32(3, 4, 2, 2),
+        "d": f32(4, 1, 2, 2),
+        "g": f32(4, 2, 2, 2),
+        "v": f32(32, 3),
+        "twice": F([1, 1, 2, 2]),
+    }
+    try:
+        graph = make("float[4,4,2,4] x", f"c = Cast <to = 1> (x)  e = Slice (c, far, far)  {nodes}", "y", opset=13,
+                     **VALUES, **weights, far=i64(4))  # fmt: skip
+    except GraphError:
+        return  # the operator has no such form
+    refused, verdicts = claim(graph, Target()).refused, partition(graph, Target()).verdicts
+    assert [n.op for n, v in verdicts.items() if v.taken] == [n.op for n in graph if n not in refused]
 
 
 @pytest.mark.slow

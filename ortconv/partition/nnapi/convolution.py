@@ -35,9 +35,11 @@ def dilations(unit: NodeUnit, target: Target) -> Objections:
 
 
 def groups(unit: NodeUnit, target: Target) -> Objections:
-    """Require feature level 29 for groups of several channels, which become GROUPED_CONV_2D."""
+    """Require feature level 29, and elements, for groups of several channels, which become GROUPED_CONV_2D."""
     if found := _groups(unit):
         yield from needs_level(f"a convolution of {found}", 29, target)
+        if 0 in (unit.shape(0) or ()):
+            yield Objection("empty", f"{role(unit, 0)} has no elements: a convolution of {found} needs some")
 
 
 def _groups(unit: NodeUnit) -> str:
