@@ -64,7 +64,7 @@ CASES = [
     (Q, "y = QLinearMatMul (x, s, z, w, s, z, so, z)", P | {"w": u8(4, 3), "feature_level": 28},
      ["the output has scale 0.25, the inputs 0.5 and 0.5: NNAPI needs a scale above 0.25 "
       "below feature level 29 (the target has 28)"]),
-    (Q, "y = QLinearMatMul (x, s, z, w, s, z, so, z)", P | {"w": u8(4, 3)}, []),
+    (Q, "y = QLinearMatMul (x, s, z, w, s, z, so, z)", P | {"w": u8(4, 3), "feature_level": 29}, []),
     ("uint8[2] x", "y = DequantizeLinear (x, h, z)", {"h": np.float16(0.5), "opset": 19},
      ["the scale 'h' is float16: the provider reads float32"]),
     ("float[2] x", "q = QuantizeLinear (x, s, z)  y = DequantizeLinear (q, t, z)", P,
