@@ -14,6 +14,7 @@ from ortconv.ir.kernels import newest_kernels, releases
 from ortconv.ir.model import Model
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import plain_domain
+from ortconv.ir.tensor import SparseTensor
 from ortconv.ir.types import DType, OptionalType, SparseTensorType, TensorType, ValueType
 from ortconv.ortformat.opconfig import RequiredOperators, since_of
 
@@ -96,11 +97,15 @@ def _check(platform: str, use_nnapi: bool, use_coreml: bool) -> None:
 
 
 def _unused_types(models: Sequence[Model]) -> list[str]:
-    """Kinds of types that a build can leave out because no value of the models has them."""
+    """Kinds of types that a build can leave out because no value of the models has them. Constants in sparse form need the code of
+    sparse tensors, although their values are dense.
+    """
     if not models:
         return []
-    values = (v for model in models for graph in model.graph.graphs() for v in _values(graph))
+    values = [v for model in models for graph in model.graph.graphs() for v in _values(graph)]
     found = {kind for value in values for kind in _kinds(value.type)}
+    if any(isinstance(value.const, SparseTensor) for value in values):
+        found.add("sparsetensor")
     return [kind for kind in ("float8", "optional", "sparsetensor") if kind not in found]
 
 

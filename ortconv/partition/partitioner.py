@@ -16,7 +16,7 @@ from ortconv.ir.order import sorted_by
 from ortconv.ir.schema import schema
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.nnapi.rules import ROWS
-from ortconv.partition.policy import MIN_OPSET, RUNTIME, Objection, Provider, Target, gate
+from ortconv.partition.policy import MIN_OPSET, NUMBERS, RUNTIME, Objection, Provider, Target, gate
 from ortconv.partition.regions import group_by_wave, region_inputs, region_outputs
 from ortconv.partition.units import plain_unit, units
 from ortconv.public import public
@@ -69,7 +69,12 @@ class Verdict:
     @property
     def fails(self) -> bool:
         """True if ONNX Runtime's provider accepts the node all the same, and its session or run then fails."""
-        return bool(self.objections) and all(o.rule == RUNTIME for o in self.objections)
+        return {o.rule for o in self.objections} == {RUNTIME}
+
+    @property
+    def differs(self) -> bool:
+        """True if ONNX Runtime's provider accepts the node all the same, and then computes other results."""
+        return {o.rule for o in self.objections} == {NUMBERS}
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -67,6 +67,9 @@ DEFAULT_STOP_OPS = ("NonMaxSuppression",)
 RUNTIME = "runtime"
 """The rule of objections to nodes that ONNX Runtime's provider accepts, and on which its session or run then fails."""
 
+NUMBERS = "numbers"
+"""The rule of objections to nodes that ONNX Runtime's provider accepts, and then computes with other results."""
+
 MIN_OPSET = 7
 """Oldest ONNX opset that ONNX Runtime's transpose optimizer accepts."""
 

@@ -220,15 +220,23 @@ def constant_bytes(model: Model) -> int:
 
 
 def _failures(partitionings: Sequence[Partitioning]) -> list[str]:
-    """A warning for each target whose provider accepts nodes of the result on which its session or run then fails."""
+    """Warnings of nodes of the result that a target's provider accepts, but on which its session or run then fails, or which it
+    computes with other results.
+    """
     warnings = []
     for p in partitionings:
-        failing = [v for v in p.failing if v.node.graph is not None]
-        if failing:
-            example = failing[0].objections[0]
-            advice = f" ({example.advice})" if example.advice else ""
-            which = f"{counted(len(failing), 'node')} will make an app with {p.target.label} fail, such as"
-            warnings.append(f"{which} {failing[0].node.label}: {example.message}{advice}")
+        differing = [v for v in p.verdicts.values() if v.differs]
+        for verdicts, effect in (
+            (p.failing, "make an app with {} fail"),
+            (differing, "have other results in an app with {}"),
+        ):
+            left = [v for v in verdicts if v.node.graph is not None]
+            if left:
+                example = left[0].objections[0]
+                which = (
+                    f"{counted(len(left), 'node')} will {effect.format(p.target.label)}, such as {left[0].node.label}"
+                )
+                warnings.append(f"{which}: {example}")
     return warnings
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nnapi_models import chain, choosing, compiled, run, tensor
+from nnapi_models import Builder, chain, choosing, compiled, run, tensor
 
 from ortconv import nnapi
 from ortconv.nnapi import Operation, Preference, Priority
@@ -64,6 +64,16 @@ def test_control_flow_is_cached(device: Counting, tmp_path: Path) -> None:
     for _ in range(2):
         compilation = cached(choosing(tensor(4)), tmp_path)
         assert run(compilation, np.array([False]), X, dims=(4,)).tolist() == [0, 1, 4, 9]
+    assert (device.prepared, device.from_cache) == (1, 1)
+
+
+def test_omitted_operands_are_cached(device: Counting, tmp_path: Path) -> None:
+    for _ in range(2):
+        b = Builder()
+        x, axes = b.operand(tensor(4, 1)), b.operand(tensor(0, type=nnapi.Operand.TENSOR_INT32))
+        b.model.set_operand_value(axes, None)
+        model = b.finish([x], [b.operation(Operation.SQUEEZE, [x, axes], tensor(4))])
+        assert run(cached(model, tmp_path), X.reshape(4, 1), dims=(4,)).tolist() == X.tolist()
     assert (device.prepared, device.from_cache) == (1, 1)
 
 

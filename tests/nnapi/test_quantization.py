@@ -41,9 +41,10 @@ def test_some_types_are_only_copied(name: str) -> None:
         assert caught.value.code is ResultCode.BAD_DATA
 
 
-def test_casts_to_other_dimensions_are_refused_when_built() -> None:
+@pytest.mark.parametrize("dims", [(9,), (0,)])
+def test_casts_to_other_dimensions_are_refused_when_built(dims: tuple[int, ...]) -> None:
     with pytest.raises(NnapiError) as caught:
-        level_of(Operation.CAST, EDGES, out=tensor(3, type=Operand.TENSOR_INT32))
+        level_of(Operation.CAST, tensor(*dims), out=tensor(3, type=Operand.TENSOR_INT32))
     assert caught.value.code is ResultCode.BAD_DATA
 
 
@@ -51,6 +52,11 @@ def test_halves_are_quantized_away_from_zero() -> None:
     x = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5], np.float32)
     (found,) = compute(Operation.QUANTIZE, x, out=OperandType(Operand.TENSOR_QUANT8_ASYMM_SIGNED, (), 1.0, 0))
     assert found.tolist() == [-3, -2, -1, 1, 2, 3]
+
+
+def test_not_a_number_is_quantized_as_the_largest_element() -> None:
+    (found,) = compute(Operation.QUANTIZE, EDGES, out=OperandType(Operand.TENSOR_QUANT8_ASYMM, (), 1.0, 2))
+    assert found.tolist() == [0, 0, 0, 2, 255, 255, 255, 255, 255]
 
 
 def test_channels_are_dequantized_by_their_own_scales() -> None:

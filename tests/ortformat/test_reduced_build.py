@@ -8,12 +8,15 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import ortconv
 from ortconv.choices import BUILD_PLATFORMS
 from ortconv.cli import main
 from ortconv.errors import UsageError
+from ortconv.onnxio.load import from_proto
 from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.ortformat.reduced_build import PLATFORMS, reduced_build
 from tests.batches import batched
@@ -68,6 +71,17 @@ def test_models_say_more(samples: Path, tmp_path: Path) -> None:
     command = " ".join(reduced_build("c", required, platform="linux", models=models).command)
     assert "--minimal_build extended --disable" in command
     assert command.endswith("--disable_types float8 optional sparsetensor")
+
+
+def test_constants_in_sparse_form_need_sparse_tensors() -> None:
+    value, place = np.array([3.0], np.float32), np.array([1])
+    constant = helper.make_sparse_tensor(numpy_helper.from_array(value, "c"), numpy_helper.from_array(place, "i"), [2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    graph = helper.make_graph([helper.make_node("Relu", ["c"], ["y"])], "g", [], [y], sparse_initializer=[constant])
+    command = reduced_build(
+        "c", RequiredOperators.parse(PLAIN), platform="linux", models=[from_proto(helper.make_model(graph))]
+    )
+    assert command.command[-3:] == ["--disable_types", "float8", "optional"]
 
 
 def test_wrong_platforms() -> None:

@@ -87,7 +87,6 @@ CASES = [
     ("state the axes", X, "y = Slice (x, i, j, , j)", "y = Slice (x, i, j, i, j)", {"i": i64(0), "j": i64(1)}),
     ("state sizes instead of scales", X, f"y = Resize <{ASYMMETRIC}> (x, , s)", f"y = Resize <{ASYMMETRIC}> (x, , , n)",
      {"s": F([1, 1, 1, 0.5]), "n": i64(1, 4, 8, 4)}),
-    ("state the axis, 3", X, "y = Softmax (x)", "y = Softmax <axis = 3> (x)", {"feature_level": 28}),
     ("transpose the axis to the end", X, "y = Softmax <axis = 1> (x)",
      "a = Transpose <perm = [0, 2, 3, 1]> (x)  b = Softmax <axis = 3> (a)  y = Transpose <perm = [0, 3, 1, 2]> (b)",
      {"feature_level": 28}),
@@ -107,6 +106,8 @@ CASES = [
      {"e": F([]), "n": i64(1, 4, 16, 16)}),
     ("add the size of the dimension", "float[2,6] x", "y = Gather <axis = 1> (x, i)", "y = Gather <axis = 1> (x, j)",
      {"i": i64(0, -2), "j": i64(0, 4)}),
+    ("subtract Elu with alpha 0.5 of Min with 0 from Relu", "float[2,3] x", "y = Elu <alpha = -0.5> (x)",
+     "a = Min (x, o)  b = Elu <alpha = 0.5> (a)  c = Relu (x)  y = Sub (c, b)", {"o": F(0)}),
     ("raise the feature level to 30", "float[2,3] x", "y = Elu (x)", "y = Elu (x)", {"feature_level": 29, "after": {}}),
     ("leave Tanh out of the stop ops", "float[2,3] x", "y = Tanh (x)", "y = Tanh (x)", {"stop_ops": ("Tanh",), "after": {}}),
     # types and quantization

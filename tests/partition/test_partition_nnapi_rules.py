@@ -215,7 +215,8 @@ FLOAT_CASES = [
     ("float[2,3] x", "y = Softmax (x)", {"feature_level": 28}, []),
     ("float[2,3,4] x", "y = Softmax <axis = -1> (x)", {"feature_level": 28},
      [f"rank: input 0 'x' has rank 3: NNAPI accepts 2 or 4 {BELOW}"]),
-    (X, "y = Softmax (x)", {"feature_level": 28}, [f"attribute: axis is 1: NNAPI accepts 3, the last, {BELOW}"]),
+    (X, "y = Softmax (x)", {"feature_level": 28}, []),
+    (X, "y = Softmax <axis = 1> (x)", {"feature_level": 28}, [f"attribute: axis is 1: NNAPI accepts 3, the last, {BELOW}"]),
     (X, "y = Softmax <axis = -1> (x)", {"feature_level": 28}, []),
     (f"{X}, int64[1] a", "y = ReduceMean (x, a)", {"opset": 18}, [f"constant: input 1 'a' {CONST}"]),
     (X, "y = ReduceMean (x)", {"opset": 18}, []),
@@ -231,6 +232,8 @@ FLOAT_CASES = [
      ["empty: the shape [0, 3] copies dimension 0 of [0, 3]: it may not be 0"]),
     ("float[0,3] x", "y = Reshape <allowzero = 1> (x, n)", {"n": i64(3, 0), "opset": 14},
      ["empty: the shape is [3, 0] with allowzero 1: no dimension may be 0"]),
+    ("float[2,3] x", "y = Reshape <allowzero = 1> (x, n)", {"n": i64(3, 2), "opset": 14},
+     ["trivial: the partition would be 1 Reshape, which computes nothing"]),
     (R5, "y = Reshape (x, n)", {"n": i64(2)}, [RANK4]),
     ("float[0,3] x", "y = Flatten (x)", {}, ["empty: the result has shape [0, 3]: no dimension may be 0"]),
     ("float[2,3] x", "y = Flatten <axis = -1> (x)", {},
@@ -402,6 +405,7 @@ def test_quantized_rules(inputs, nodes, options, expected):
 GEMM = "t = Gemm (a, b, c)"
 DQ = "a = DequantizeLinear (x, s, z)  b = DequantizeLinear (w, s, z)"
 BIAS = "c = DequantizeLinear (bias, s, zb)"
+WDQ = "a = DequantizeLinear (x, s, z)  b = DequantizeLinear (w, s, zw)"
 END = "y = QuantizeLinear (t, s, z)"
 ZB = {"zb": np.int32(0)}
 
@@ -424,6 +428,13 @@ GROUP_CASES = [
      ["quantization: input 0 'x' has scale 0.25 and zero point 3, the output 0.5 and 3: NNAPI needs them equal"]),
     ("uint8[2,4] x", f"a = DequantizeLinear (x, s, z)  t = Softmax <axis = 1> (a)  {END}", "Softmax", {},
      ["quantization: the output has scale 0.5 and zero point 3: NNAPI has scale 0.00390625 and 0"]),
+    (Q8, f"{WDQ} t = Conv (a, b)  {END}", "Conv", {"w": i8(2, 4, 3, 3), "zw": np.int8(0)}, []),
+    (Q8, f"{WDQ} t = Conv (a, b)  {END}", "Conv", {"w": i8(2, 4, 3, 3).astype(np.int16), "zw": np.int16(0), "opset": 21},
+     ["quantization: input 1 'w' is int16: NNAPI accepts uint8 or int8"]),
+    ("uint8[2,4] x", f"{WDQ} t = Gemm (a, b)  {END}", "Gemm", {"w": i8(4, 3), "zw": np.int8(0)}, []),
+    ("uint8[2,4] x", f"{DQ}  c = DequantizeLinear (w, s2, z)  t = Concat <axis = 1> (a, b, c)  {END}", "Concat",
+     {"w": u8(2, 4), "s2": F(0.25), "feature_level": 28},
+     ["quantization: input 2 'w' has scale 0.25 and zero point 3, the output 0.5 and 3: NNAPI needs them equal"]),
     ("int8[2,4] x", "a = DequantizeLinear (x, s, z)  t = Transpose (a)  y = QuantizeLinear (t, s, z)", "Transpose",
      {"z": np.int8(0)},
      ["quantization: input 0 'x' is int8: NNAPI accepts uint8", "quantization: output 'y' is int8: NNAPI accepts uint8"]),
@@ -433,7 +444,9 @@ GROUP_CASES = [
 @batched
 @pytest.mark.parametrize(("inputs", "nodes", "op", "options", "expected"), GROUP_CASES)
 def test_group_rules(inputs, nodes, op, options, expected):
-    assert messages(make(inputs, nodes, **options), op) == expected
+    options = dict(options)
+    target = {k: options.pop(k) for k in ("feature_level",) if k in options}
+    assert messages(make(inputs, nodes, **options), op, **target) == expected
 
 
 @pytest.mark.parametrize(("dtype", "advised"), [("int8", True), ("int32", False)])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
-from partition_graphs import SCALE, f32, make, messages, u8
+from partition_graphs import SCALE, f32, i8, make, messages, u8
 
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions
-from ortconv.backends.nnapi.claims import region_of
+from ortconv.backends.nnapi.claims import claim, region_of
 from ortconv.errors import GraphError
+from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.partition import Target, partition
 from ortconv.partition.nnapi.runtime import FAILS
@@ -61,7 +64,9 @@ CASES = [
     (Q, "y = QLinearMatMul (x, s, z, w, s, z, so, z)", P | {"w": u8(4, 3), "feature_level": 28},
      ["the output has scale 0.25, the inputs 0.5 and 0.5: NNAPI needs a scale above 0.25 "
       "below feature level 29 (the target has 28)"]),
-    (Q, "y = QLinearMatMul (x, s, z, w, s, z, so, z)", P | {"w": u8(4, 3)}, []),
+    (Q, "y = QLinearMatMul (x, s, z, w, s, z, so, z)", P | {"w": u8(4, 3), "feature_level": 29}, []),
+    ("uint8[2] x", "y = DequantizeLinear (x, h, z)", {"h": np.float16(0.5), "opset": 19},
+     ["the scale 'h' is float16: the provider reads float32"]),
     ("float[2] x", "q = QuantizeLinear (x, s, z)  y = DequantizeLinear (q, t, z)", P,
      ["'q' has scale 0.25 and zero point 3 here and scale 0.5 and zero point 3 elsewhere: NNAPI knows one of each for a tensor"]),
     ("float[2,1] x", "q = QuantizeLinear (x, s, z)  r = Transpose (q)  y = DequantizeLinear (r, t, z)", P,
@@ -91,11 +96,83 @@ def test_a_constant_with_two_scales(scale: str, end: str | None) -> None:
     assert found == ([f"{said} for a tensor; ONNX Runtime's provider accepts the node all the same"] if end else [])
 
 
-@pytest.mark.parametrize(("scale", "end"), [(1.5, "to 10: NNAPI scales it by 10/7"), (2.0, None)])
-def test_other_numbers(scale, end):
-    graph = make("float[1,1,7,7] x", f"y = Resize {LINEAR} (x, , k)", k=np.array([1, 1, 1, scale], F))
+NEAREST = '<mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor">'
+
+
+@pytest.mark.parametrize(
+    ("mode", "scale", "end"),
+    [
+        (LINEAR, 1.5, "to 10: NNAPI scales it by 10/7"),
+        (LINEAR, 2.0, None),
+        (NEAREST, 1.5, None),
+        (NEAREST, 1.125, "to 7: NNAPI scales it by 7/7"),
+    ],
+)
+def test_other_numbers(mode, scale, end):
+    graph = make("float[1,1,7,7] x", f"y = Resize {mode} (x, , k)", k=np.array([1, 1, 1, scale], F))
     said = f"numbers: dimension 3 of size 7 is scaled by {scale:g} {end}; ONNX Runtime's provider accepts the node all the same"
     assert messages(graph, "Resize") == ([said] if end else [])
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_other_numbers_of_lrn(size: int) -> None:
+    said = f"numbers: size is {size}: NNAPI sums {size - 1} channels, as many before as behind"
+    found = messages(make("float[1,4,8,8] x", f"y = LRN <size = {size}> (x)"), "LRN")
+    assert found == ([f"{said}; ONNX Runtime's provider accepts the node all the same"] if size == 4 else [])
+
+
+@pytest.mark.parametrize("alpha", [-0.5, 0.0, 0.5])
+def test_other_numbers_of_elu(alpha: float) -> None:
+    said = f"numbers: alpha is {alpha:g}: NNAPI changes numbers above 0 by it, and makes 0 of those below"
+    found = messages(make("float[2,3] x", f"y = Elu <alpha = {alpha}> (x)"), "Elu")
+    assert found == ([f"{said}; ONNX Runtime's provider accepts the node all the same"] if alpha < 0 else [])
+
+
+@pytest.mark.parametrize(
+    ("axis", "scales", "options", "refused"),
+    [
+        ("axis = 0", f32(4), {}, False),
+        ("axis = -4", f32(4), {}, False),
+        ("axis = 1", f32(4), {}, True),
+        ("axis = -3", f32(4), {}, True),
+        ("axis = 1, block_size = 4", f32(4, 1, 1, 1), {"opset": 21}, False),
+        ("axis = 0, block_size = 4", f32(1, 4, 1, 1), {"opset": 21}, True),
+    ],
+)
+def test_scales_along_another_dimension_of_weights(
+    axis: str, scales: Array, options: dict[str, int], refused: bool
+) -> None:
+    group = f"a = DequantizeLinear (x, s, z)  b = DequantizeLinear <{axis}> (w, sw)  t = Conv (a, b)"
+    nodes = f"{group}  y = QuantizeLinear (t, s, z)"
+    found = messages(make("uint8[1,4,8,8] x", nodes, w=i8(4, 4, 1, 1), sw=scales, **options), "Conv")
+    said = "numbers: input 1 'w' has 4 scales along another dimension than 0: NNAPI applies them to dimension 0"
+    assert found == ([f"{said}; ONNX Runtime's provider accepts the node all the same"] if refused else [])
+
+
+@pytest.mark.parametrize("op", ["Conv", "Gemm"])
+@pytest.mark.parametrize(
+    ("bias", "scale", "zero", "refused"),
+    [
+        ([9, -300, 70000], F(0.25), 0, False),
+        ([9, -300, 70000], F(0.25) * F(1 + 5e-7), 0, False),
+        ([9, -300, 70000], F(0.2), 0, True),
+        ([9, -300, 70000], F(0.25), 5, True),
+        ([0, 0, 0], F(0.2), 0, False),
+        ([9, -300, 4], F([0.25, 0.25, 0.2]), 0, True),
+    ],
+)
+def test_scales_of_biases(op: str, bias: list[int], scale: F, zero: int, refused: bool) -> None:
+    shape, w = ("uint8[1,4,8,8]", u8(3, 4, 3, 3)) if op == "Conv" else ("uint8[2,4]", u8(4, 3))
+    inner = (
+        "a = DequantizeLinear (x, s, z)  b = DequantizeLinear (w, s, z)  c = DequantizeLinear <axis = 0> (bias, sb, zb)"
+    )
+    values = {"bias": np.array(bias, np.int32), "sb": scale, "zb": np.full(scale.shape, zero, np.int32), "so": F(9)}
+    graph = make(f"{shape} x", f"{inner}  t = {op} (a, b, c)  y = QuantizeLinear (t, so, z)", w=w, **values)
+    said = (
+        "numbers: input 2 'bias' has not the product of the scales of input and weights as its scale, or a zero point"
+    )
+    end = ": NNAPI takes it so; ONNX Runtime's provider accepts the node all the same"
+    assert messages(graph, op) == ([f"{said}{end}"] if refused else [])
 
 
 @pytest.mark.parametrize(
@@ -170,6 +247,40 @@ VALUES = {
     "lo": F(0), "hi": F(6), "k": f32(4) + 2, "i": i64(1), "j": np.int64(2), "rows": i64(-1, 2), "ones": i64(1, 1, 1, 1, 1, -1),
     "one": F(0.5), "s": SCALE,
 }  # fmt: skip
+
+
+WITH_WEIGHTS = {
+    "Conv": "y = Conv (x, w1)",
+    "depthwise Conv": "y = Conv <group = 4> (x, w4)",
+    "Conv in groups": "y = Conv <group = 2> (x, w2)",
+    "Resize": f"y = Resize {LINEAR} (x, , twice)",
+    "AveragePool": "y = AveragePool <kernel_shape = [2, 2]> (x)",
+    "GlobalMaxPool": "y = GlobalMaxPool (x)",
+    "QuantizeLinear": "y = QuantizeLinear (x, s, z)",
+}
+
+
+@batched
+@pytest.mark.parametrize("name", sorted((NODES.keys() | WITH_WEIGHTS.keys()) - {"MatMul", "QDQ Add", "Squeeze"}))
+def test_operators_of_tensors_without_elements(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules know, as the runtime does, which operators support a tensor without elements that another operation makes.
+
+    They refuse two more: a Squeeze of no axis, and what reads such a tensor from a QDQ group.
+    """
+    nodes = re.sub(r"\bx\b", "none", (NODES | WITH_WEIGHTS)[name])
+    weights = {
+        "w1": f32(3, 4, 2, 2),
+        "w4": f32(4, 1, 2, 2),
+        "w2": f32(4, 2, 2, 2),
+        "twice": F([1, 1, 2, 2]),
+        "far": i64(4),
+    }
+    graph = make("float[4,4,2,4] x", f"f = Floor (x)  none = Slice (f, far, far)  {nodes}", "y", **VALUES, **weights)
+    taken = [node.op for node, verdict in partition(graph, Target()).verdicts.items() if verdict.taken]
+    with monkeypatch.context() as without:
+        without.setattr("ortconv.partition.nnapi.runtime._empty", lambda *given: iter(()))
+        refused = claim(graph, Target()).refused
+    assert taken == [node.op for node in graph if node not in refused]
 
 
 @pytest.mark.slow

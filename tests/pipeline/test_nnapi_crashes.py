@@ -149,6 +149,16 @@ def test_remaining_failures_are_a_warning(tmp_path: Path) -> None:
     assert warning.startswith("1 node will make an app with NNAPI at feature level 27 fail, such as LeakyRelu 'y': ")
 
 
+def test_other_results_are_a_warning(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 13]> g (float[2,3] x) => (float[2,3] y) { y = Elu <alpha = -1.0> (x) }'
+    )
+    (warning,) = ortconv.convert(model, tmp_path / "m.ort", use_nnapi=True).warnings
+    assert warning.startswith(
+        "1 node will have other results in an app with NNAPI at feature level 31, such as Elu 'y': alpha"
+    )
+
+
 def test_repairs_can_be_disabled(tmp_path: Path) -> None:
     result = ortconv.convert(
         onnx.parser.parse_model(INDICES), tmp_path / "m.ort", use_nnapi=True, disable_passes=("GatherToPlainGather",)

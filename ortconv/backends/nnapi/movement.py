@@ -57,11 +57,7 @@ def gather(b: Builder, unit: NodeUnit) -> None:
     shape, indices = shape_of(value_of(unit)), shape_of(value_of(unit, 1))
     axis = unit.target.attr("axis", 0) % len(shape)
     const = unit.constant(1)
-    if const is None:
-        at = b.operand(value_of(unit, 1))
-    else:
-        numbers = const.numpy()
-        at = b.constant(np.where(numbers < 0, numbers + shape[axis], numbers).astype(np.int32))
+    at = b.operand(value_of(unit, 1)) if const is None else b.constant(const.numpy().astype(np.int32))
     if indices:
         b.emit(unit, Operation.GATHER, [x, b.int32(axis), at])
         return

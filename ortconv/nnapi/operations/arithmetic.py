@@ -92,10 +92,10 @@ def product_scale(a: OperandType, b: OperandType) -> float:
 
 
 def quantize(real: Array, out: OperandType) -> Array:
-    """Real numbers in a quantized type: zero point + round(real / scale), clamped to the limits of the type."""
+    """Real numbers in a quantized type: zero point + round(real / scale), clamped to the type's limits; the largest for NaN."""
     low, high = out.limits
-    q: Array = np.clip(out.zero_point + round_half_away(real / np.float32(out.scale)), low, high)
-    return q.astype(out.type.dtype)
+    q = np.fmin(out.zero_point + round_half_away(real / np.float32(out.scale)), high)
+    return np.asarray(np.maximum(q, low), out.type.dtype)
 
 
 _CLAMP = {

@@ -36,13 +36,15 @@ CAST_TYPES, COPIED_TYPES = ([KINDS[kind] for kind in kinds.split()] for kinds in
 
 
 def castable(c: OperationCall) -> Findings:
-    """Four types can be cast to each other; other types only to themselves, since level 4."""
+    """Four types can be cast to each other; other types only to themselves, since level 4. Dimensions of the result that are stated
+    must be those of the operand, where an unknown one is a difference.
+    """
     kinds = c.x.type, c.out.type
     if kinds[0] in COPIED_TYPES and kinds[0] is kinds[1]:
         yield FeatureLevel.LEVEL_4
     elif not set(kinds) <= set(CAST_TYPES):
         yield f"{kinds[0].name} cannot be cast to {kinds[1].name}"
-    if c.x.is_known and c.out.is_known and c.x.dims != c.out.dims:
+    if c.x.dims and c.out.is_known and c.x.dims != c.out.dims:
         yield f"dimensions differ: {list(c.x.dims)} and {list(c.out.dims)}"
 
 

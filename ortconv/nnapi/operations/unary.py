@@ -107,7 +107,8 @@ def tanh(c: OperationCall) -> Array:
 
 @operation("ELU", "x:T alpha:f", level=4, types="F H", infer=like_x, recorded=("x",))
 def elu(c: OperationCall) -> Array:
-    return c.work.call(lambda x: np.where(x >= 0, x, c.alpha * np.expm1(x)), c.x.array)
+    """max(0, x) + min(0, alpha * (exp(x) - 1)), for a negative alpha too."""
+    return c.work.call(lambda x: np.fmax(x, 0) + np.fmin(c.alpha * np.expm1(x), 0), c.x.array)
 
 
 @operation("HARD_SWISH", "x:T", level=4, types="F H Q S", infer=like_x, zero_sized=True, recorded=("x",))

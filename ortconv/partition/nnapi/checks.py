@@ -10,7 +10,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.partition.checks import CHANGED, Check, dtype, dynamic, role, type_name
-from ortconv.partition.policy import Objection, Objections, Target
+from ortconv.partition.policy import NUMBERS, Objection, Objections, Target
 
 
 def needs_level(what: str, level: int, target: Target) -> Objections:
@@ -168,6 +168,32 @@ def parameters(operand: UnitOperand | None) -> tuple[float, int] | None:
         return None
     scale, zero = (*numbers, 0)[:2]
     return float(scale), int(zero)
+
+
+def bias_scale(unit: NodeUnit, target: Target) -> Objections:
+    """Require that the integers of a quantized bias count steps of the product of the scales of input and weights: NNAPI knows no
+    other scale of a bias, and no zero point.
+    """
+    operands = unit.inputs[:3] if unit.is_group else ()
+    scales = [operand.scale.constant for operand in operands if operand is not None and operand.scale is not None]
+    bias = unit.constant(2)
+    if bias is None or len(scales) < 3 or operands[2] is None:
+        return
+    x, w, own = (np.zeros(0) if scale is None else scale.numpy().astype(np.float64).ravel() for scale in scales)
+    integers, zero = bias.numpy().astype(np.float64).ravel(), operands[2].zero_point
+    zeros = np.zeros(1) if zero is None or zero.constant is None else zero.constant.numpy().ravel()
+    if any(one.size not in (1, integers.size) for one in (x, w, own, zeros)):
+        return
+    real, step = (integers - zeros) * own, x * w
+    if not np.all(np.abs(real - integers * step) <= step / 2 + CLOSE * np.abs(real)):
+        message = (
+            f"{role(unit, 2)} has not the product of the scales of input and weights as its scale, or a zero point"
+        )
+        yield Objection(NUMBERS, f"{message}: NNAPI takes it so", f"quantize the bias with this product, {CHANGED}")
+
+
+CLOSE = 1e-5
+"""Relative tolerance of the scale of a bias."""
 
 
 def coarser_output(level: int | None = None) -> Check:

@@ -19,7 +19,7 @@ from ortconv.partition.nnapi.checks import (
     quantized_output,
 )
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.policy import Objection, Objections, Target
+from ortconv.partition.policy import NUMBERS, Objection, Objections, Target
 
 MIN_MAX = "write it as Max and Min, from feature level 29 on"
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
@@ -55,6 +55,16 @@ def select(unit: NodeUnit, target: Target) -> Objections:
     yield from needs_level("LeakyRelu by LESS and SELECT", 29, target)
 
 
+def alpha(unit: NodeUnit, target: Target) -> Objections:
+    """Require an alpha of at least 0: NNAPI's ELU is max(0, x) + min(0, alpha * (exp(x) - 1))."""
+    found = unit.target.attr("alpha", 1.0)
+    if found < 0:
+        advice = f"subtract Elu with alpha {-found:g} of Min with 0 from Relu"
+        yield Objection(
+            NUMBERS, f"alpha is {found:g}: NNAPI changes numbers above 0 by it, and makes 0 of those below", advice
+        )
+
+
 def cast(unit: NodeUnit, target: Target) -> Objections:
     to = DType(unit.target.attr("to", 0))
     if to not in (DType.FLOAT, DType.INT32):
@@ -80,7 +90,7 @@ ROWS = (
     NnapiRow("Sigmoid", since=6, check=rank(1, 4), takes_empty=True),
     NnapiRow("QLinearSigmoid", types=quantized(), check=output_of_256ths, domains=(MICROSOFT,),
         runtime=SMALL, takes_empty=True),
-    NnapiRow("Elu", since=6, level=30),
+    NnapiRow("Elu", since=6, level=30, runtime=alpha),
     NnapiRow("LeakyRelu", since=6, check=rank(1, 4), runtime=select),
     NnapiRow("Relu", runtime=SMALL, takes_empty=True),
     NnapiRow("Clip", check=clip, runtime=SMALL, takes_empty=True),

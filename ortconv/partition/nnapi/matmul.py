@@ -5,7 +5,7 @@ from __future__ import annotations
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, dtype, not_constant, rank, role
-from ortconv.partition.nnapi.checks import coarser_output, is_quantized, needs_level, quantized
+from ortconv.partition.nnapi.checks import bias_scale, coarser_output, is_quantized, needs_level, quantized
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Objection, Objections, Target
 
@@ -87,7 +87,7 @@ ONE_BETA = all_of(
 
 ROWS = (
     NnapiRow("Gemm", since=7, check=all_of(rank(2, 2, 0, 1), ONE_BETA, gemm_weights, gemm_bias), qdq=WEIGHTS,
-        runtime=all_of(coarser_output(29), signed_weights), takes_empty=True),
+        runtime=all_of(coarser_output(29), signed_weights, bias_scale), takes_empty=True),
     NnapiRow("MatMul", check=matmul, qdq=WEIGHTS, runtime=all_of(rank(0, 4, 0, 1), coarser_output(29))),
     NnapiRow("QLinearMatMul", types=WEIGHTS, check=matmul, runtime=coarser_output(29)),
 )  # fmt: skip

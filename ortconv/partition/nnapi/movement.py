@@ -98,7 +98,7 @@ def pad(unit: NodeUnit, target: Target) -> Objections:
 
 def separate(unit: NodeUnit, target: Target) -> Objections:
     """Require another node between the operator and QuantizeLinear: the provider takes it for a QDQ group without inputs."""
-    if not unit.is_group and is_only_quantized(unit.target):
+    if is_only_quantized(unit.target):
         message = f"{unit.op} is between values that are not quantized and QuantizeLinear"
         yield Objection("group", message, "convert --use-nnapi puts an Identity after it")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ortconv.ir.operands import ints
+from ortconv.ir.schema import attribute
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import INFERENCE, all_of, constant, rank, role
 from ortconv.partition.nnapi.checks import images, nchw_level, output_of_256ths, quantized
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.policy import Objection, Objections, Target
+from ortconv.partition.policy import NUMBERS, Objection, Objections, Target
 
 
 def softmax(unit: NodeUnit, target: Target) -> Objections:
@@ -26,13 +27,17 @@ def softmax(unit: NodeUnit, target: Target) -> Objections:
     if found not in (2, 4):
         message = f"{role(unit, 0)} has rank {found}: NNAPI accepts 2 or 4 {below}"
         yield Objection("rank", message, "reshape it to a matrix and back")
-    # The default of 1 holds here in every version: the execution provider does not know that of version 13.
-    axis = unit.target.attr("axis", 1)
+    axis = attribute(unit.target, "axis")
     if axis not in (-1, found - 1):
-        advice = "transpose the axis to the end and back"
-        if "axis" not in unit.target.attrs:
-            advice = f"state the axis, {found - 1}: ONNX Runtime's provider accepts 1 for the default"
-        yield Objection("attribute", f"axis is {axis}: NNAPI accepts {found - 1}, the last, {below}", advice)
+        message = f"axis is {axis}: NNAPI accepts {found - 1}, the last, {below}"
+        yield Objection("attribute", message, "transpose the axis to the end and back")
+
+
+def odd_size(unit: NodeUnit, target: Target) -> Objections:
+    """Require an odd size: NNAPI sums as many channels before as behind."""
+    size = unit.target.attr("size", 1)
+    if size % 2 == 0:
+        yield Objection(NUMBERS, f"size is {size}: NNAPI sums {size - 1} channels, as many before as behind")
 
 
 def no_noop(unit: NodeUnit, target: Target) -> Objections:
@@ -44,7 +49,7 @@ def no_noop(unit: NodeUnit, target: Target) -> Objections:
 
 ROWS = (
     NnapiRow("BatchNormalization", since=7, check=all_of(images, rank(0, 4), INFERENCE), takes_empty=True),
-    NnapiRow("LRN", level=28, check=all_of(nchw_level("LRN"), rank(4, 4))),
+    NnapiRow("LRN", level=28, check=all_of(nchw_level("LRN"), rank(4, 4)), runtime=odd_size),
     NnapiRow("Softmax", level=28, check=all_of(softmax, output_of_256ths), qdq=quantized(), runtime=rank(0, 4), takes_empty=True),
     NnapiRow("ReduceMean", level=28, check=all_of(rank(1, 4), constant(1), no_noop)),
 )  # fmt: skip

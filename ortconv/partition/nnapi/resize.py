@@ -10,7 +10,7 @@ from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED, PLAIN_RESIZE, all_of, constant, rank, role, sampling_mode, shrinks_evenly
 from ortconv.partition.nnapi.checks import float32_or_uint8, needs_level, quantized
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.policy import Objection, Objections, Target
+from ortconv.partition.policy import NUMBERS, Objection, Objections, Target
 
 WIDER = "add a dimension of 1 with a Reshape before and remove it after it; scale it by 1"
 
@@ -78,7 +78,7 @@ def sampled_places(unit: NodeUnit, target: Target) -> Objections:
         length = int(np.float32(size) * np.float32(scale))
         if not is_sampled_alike(size, length, scale, is_nearest=is_nearest):
             message = f"dimension {axis} of size {size} is scaled by {scale:g} to {length}: NNAPI scales it by {length}/{size}"
-            yield Objection("numbers", message, f"state sizes instead of scales, {CHANGED}")
+            yield Objection(NUMBERS, message, f"state sizes instead of scales, {CHANGED}")
 
 
 def is_sampled_alike(size: int, length: int, scale: float, *, is_nearest: bool) -> bool:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from ortconv.ir.graph import Value
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit, UnitOperand
-from ortconv.partition.checks import CHANGED, role
+from ortconv.partition.checks import CHANGED, role, type_name
 from ortconv.partition.nnapi.checks import parameters
 from ortconv.partition.nnapi.row import NnapiRow
-from ortconv.partition.policy import RUNTIME, Objection, Objections, Target
+from ortconv.partition.policy import NUMBERS, RUNTIME, Objection, Objections, Target
 from ortconv.partition.units import single_unit
 
-NUMBERS = "numbers"
 COMPUTES = "; ONNX Runtime's provider accepts the node all the same"
 FAILS = "; ONNX Runtime's provider accepts the node all the same, and its session or run fails"
 
@@ -38,6 +37,7 @@ def _refusals(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[
     yield from row.runtime(unit, target)
     yield from _empty(row, unit, target, in_group)
     yield from _one_quantization(unit)
+    yield from _float32_scales(unit)
     if unit.op == "Identity":
         yield from _copied(unit, in_group)
     if unit.op == "Concat" and unit.is_group:
@@ -120,6 +120,15 @@ def _one_quantization(unit: NodeUnit) -> Iterator[Objection]:
         known = None if stated is None else _made_with(operand.value) or _read_with(operand.value)
         if known is not None and known != stated:
             yield _differs(operand.value, stated, known)
+
+
+def _float32_scales(unit: NodeUnit) -> Iterator[Objection]:
+    """Require scales of float32: the provider reads no others."""
+    stated = (operand.scale for operand in (*unit.inputs, *unit.outputs) if operand is not None)
+    for scale in dict.fromkeys(stated):
+        if scale is not None and scale.dtype is not DType.FLOAT:
+            message = f"the scale '{scale.name}' is {type_name(scale.dtype)}: the provider reads float32"
+            yield Objection(RUNTIME, message, "export the model in float32")
 
 
 def _one_for_all(values: Sequence[Value]) -> Iterator[Objection]:
