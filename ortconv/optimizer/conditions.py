@@ -46,6 +46,49 @@ def is_filled_with(value: Value, number: float) -> bool:
     return bool(array.flat[0] == number) and (const.size == 1 or bool(np.all(array == number)))
 
 
+def uniform(value: Value | None) -> Array | None:
+    """The element that a tensor repeats, as an array without axes; None if its elements may differ."""
+    casts: list[DType] = []
+    while value is not None and value.producer is not None and _repeats(value.producer):
+        if value.producer.op == "Cast":
+            casts.append(DType(value.producer.attr("to", 0)))
+        value = value.producer.inputs[0]
+    element = _filler(value)
+    for dtype in reversed(casts):
+        if element is None or dtype is DType.STRING:
+            return None
+        with np.errstate(all="ignore"):
+            cast = element.astype(dtype.numpy)
+        element = cast if dtype is DType.BOOL or cast == element else None
+    return element
+
+
+def _repeats(node: Node) -> bool:
+    """True if a node returns a tensor of equal elements if its first operand is one."""
+    if node.domain == "" and node.op == "Resize":
+        nearest = node.attr("mode", "nearest") == "nearest"
+        return nearest and node.attr("coordinate_transformation_mode", "") != "tf_crop_and_resize"
+    return node.is_op("Cast") or traits(node).has(Trait.MOVES)
+
+
+def _filler(value: Value | None) -> Array | None:
+    """The element of a constant or a ConstantOfShape whose elements are equal numbers."""
+    fill = producer_of(value, "ConstantOfShape")
+    if fill is not None:
+        return filler(fill)
+    const = None if value is None else value.constant
+    if const is None or not const.size or const.dtype is DType.STRING:
+        return None
+    array = const.numpy()
+    return array.reshape(-1)[0] if bool(np.all(array == array.flat[0])) else None
+
+
+def filler(fill: Node) -> Array:
+    """The number that a ConstantOfShape repeats, as an array without axes."""
+    number = fill.attrs.get("value")
+    return number.numpy().reshape(()) if isinstance(number, Tensor) else np.array(0, np.float32)
+
+
 def greatest(dtype: DType | None) -> float:
     """The largest finite number of a float type that numpy has; infinity for other types."""
     return float(np.finfo(dtype.numpy).max) if dtype in (DType.FLOAT, DType.DOUBLE, DType.FLOAT16) else math.inf

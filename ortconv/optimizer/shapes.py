@@ -154,7 +154,7 @@ def _slice(node: Node, look: Look) -> Elements:
     return source[start:end:step] if isinstance(start, int) and isinstance(end, int) and step > 0 else None
 
 
-def _side_by_side(parts: Sequence[Elements]) -> Iterable[tuple[Element, ...]] | None:
+def side_by_side(parts: Sequence[Elements]) -> Iterable[tuple[Element, ...]] | None:
     """The elements of values that broadcast to each other, place by place; None if they are unknown or do not broadcast."""
     known = [p for p in parts if p is not None]
     sizes = {len(p) for p in known} - {1}
@@ -165,7 +165,7 @@ def _side_by_side(parts: Sequence[Elements]) -> Iterable[tuple[Element, ...]] | 
 
 
 def _arithmetic(node: Node, look: Look) -> Elements:
-    pairs = _side_by_side([look(v) for v in node.inputs])
+    pairs = side_by_side([look(v) for v in node.inputs])
     return None if pairs is None else tuple(_represented(_combine(node.op, a, b), node.out) for a, b in pairs)
 
 
@@ -201,7 +201,7 @@ def _product(node: Node, look: Look) -> Elements:
 
 
 def _largest(node: Node, look: Look) -> Elements:
-    rows = _side_by_side([look(v) for v in node.inputs])
+    rows = side_by_side([look(v) for v in node.inputs])
     return None if rows is None else tuple(_largest_of(row) for row in rows)
 
 
@@ -216,18 +216,23 @@ def _where(node: Node, look: Look) -> Elements:
     test = producer_of(condition, "Equal")
     if test is None:
         return None
-    cases = _side_by_side([look(v) for v in (*test.inputs, *values)])
+    cases = side_by_side([look(v) for v in (*test.inputs, *values)])
     return None if cases is None else tuple(_chosen(*case) for case in cases)
 
 
 def _chosen(left: Element, right: Element, then: Element, otherwise: Element) -> Element:
-    """The element that Where(left == right, then, otherwise) selects. A dimension is never negative."""
+    """The element that Where(left == right, then, otherwise) selects."""
+    equal = are_equal(left, right)
+    return otherwise if equal is False or then == otherwise else then if equal else None
+
+
+def are_equal(left: Element, right: Element) -> bool | None:
+    """Whether two elements are equal; None if that is unknown. A dimension is never negative."""
     if left is not None and left == right:
-        return then
-    if isinstance(left, int) and isinstance(right, int):
-        return otherwise
+        return True
     negative = any(isinstance(e, int) and e < 0 for e in (left, right))
-    return otherwise if (negative and None not in (left, right)) or then == otherwise else None
+    numbers = isinstance(left, int) and isinstance(right, int)
+    return False if numbers or (negative and None not in (left, right)) else None
 
 
 Compute = Callable[[Node, Look], Elements]

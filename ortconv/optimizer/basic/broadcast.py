@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.operands import constant_of
-from ortconv.ir.operators import Trait, named, traits
+from ortconv.ir.operators import Trait, named
 from ortconv.ir.symbols import broadcast_shapes
-from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.conditions import are_numbers, equal_shapes
+from ortconv.ir.types import Shape, TensorType
+from ortconv.optimizer.conditions import are_numbers, equal_shapes, uniform
 from ortconv.optimizer.engine import Context, New, Replacement, rule
 from ortconv.optimizer.insertion import insert
 from ortconv.optimizer.pattern import C, Match, P
@@ -49,25 +48,13 @@ def eliminate_expanded_operand(m: Match) -> Replacement:
 def eliminate_gathered_operand(m: Match) -> Replacement:
     """op(x, Gather(table, index))  ->  op(x, row of the table), if the index has equal elements, and that has the same shape"""
     table, gather = m.tensor("table"), m.node("gather")
-    place = None if m.index.is_constant else _only_element(m.index)  # constant rows may be added to other constants
+    place = None if m.index.is_constant else uniform(m.index)  # constant rows may be added to other constants
     if not table.rank or place is None or gather.attr("axis", 0) != 0 or not -table.shape[0] <= place < table.shape[0]:
         return None
     if not keeps_shape(m.root, [gather.out], table.shape[1:]):
         return None
-    row = table.numpy()[place]
+    row = table.numpy()[int(place)]
     return New(m.root.op, [row if v is gather.out else v for v in m.root.inputs], like=m.root)
-
-
-def _only_element(value: Value) -> int | None:
-    """The number that all elements of a value are; None if they may differ."""
-    source: Value | None = value
-    while source is not None and source.producer is not None and traits(source.producer).has(Trait.MOVES):
-        source = source.producer.inputs[0]
-    const = constant_of(source)
-    if const is None or not const.size or const.dtype not in (DType.INT32, DType.INT64):
-        return None
-    elements = const.numpy()
-    return int(elements.flat[0]) if (elements == elements.flat[0]).all() else None
 
 
 RULES = eliminate_expanded_operand + eliminate_gathered_operand

@@ -12,11 +12,21 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.operands import producer_of
+from ortconv.ir.operands import own_producer, producer_of
 from ortconv.ir.schema import attribute
 from ortconv.ir.shape_rules import spatial_pads
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.optimizer.conditions import LARGE, output_channels, per_channel, round_together, rounded, same_dim, wide
+from ortconv.optimizer.conditions import (
+    LARGE,
+    array_of,
+    numbers,
+    output_channels,
+    per_channel,
+    round_together,
+    rounded,
+    same_dim,
+    wide,
+)
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P, with_factor
 
@@ -161,6 +171,38 @@ def fold_conv_batch_norm(m: Match) -> Replacement:
     return folded(m, affine)
 
 
+def branches(concat: Node) -> list[Value]:
+    """The operands of a Concat along the channels, if each is the result of a convolution that nothing else reads; else []."""
+    operands, rank = concat.present_inputs, concat.out.rank
+    if rank is None or concat.attr("axis", 1) not in (1, 1 - rank):
+        return []
+    convolutions = [own_producer(v, "Conv", "ConvTranspose") for v in operands]
+    alike = all(n is not None and n.graph is concat.graph and n.ep == concat.ep for n in convolutions)
+    return operands if alike else []
+
+
+@rule("ConvBNFusion", P("BatchNormalization", P("Concat", ..., name="concat"), *PARAMETERS))
+def fold_branches_batch_norm(m: Match) -> Replacement:
+    """BatchNormalization(Concat(Conv, Conv))  ->  Concat(BatchNormalization(Conv), BatchNormalization(Conv)), which are folded
+
+    Differs: ONNX Runtime keeps one behind joined convolutions.
+    """
+    concat, affine = m.node("concat"), batch_norm(m.root)
+    operands = branches(concat)
+    sizes = [d for v in operands if isinstance(d := v.dim(1), int)]
+    weights = [v for operand in operands if operand.producer for v in operand.producer.present_inputs[1:]]
+    if affine is None or not sizes or len(sizes) < len(operands) or sum(sizes) != len(affine.scale):
+        return None
+    if any(v.constant is None for v in weights):
+        return None
+    parts = [np.split(array_of(v), np.cumsum(sizes)[:-1]) for v in m.root.present_inputs[1:]]
+    normalized = [
+        New("BatchNormalization", [v, *part], like=m.root, types=[v.type])
+        for v, *part in zip(operands, *parts, strict=True)
+    ]
+    return New("Concat", normalized, like=concat)
+
+
 @rule("BNConvFusion", P("Conv", BATCH_NORM, C("w"), C("b", optional=True), name="conv"))
 def fold_batch_norm_conv(m: Match) -> Replacement:
     """Conv(BatchNormalization(x), w, b)  ->  Conv(x, w', b'), if there is no padding or no shift"""
@@ -250,12 +292,30 @@ def fold_batch_norm_arithmetic(m: Match) -> Replacement:
     return New("BatchNormalization", [m.x, scale, shift, m.mean, m.var], like=bn)
 
 
+@rule("GatherConvFusion", P("Conv", P("Gather", "x", C("order")), C("w"), C("b", optional=True), name="conv"))
+def fold_gather_conv(m: Match) -> Replacement:
+    """Conv(Gather<axis = 1>(x, a permutation of the channels), w, b)  ->  Conv(x, w', b)
+
+    Counterpart: none: ONNX Runtime keeps the Gather, as before the first Conv of YOLOX
+    """
+    order, gather, channels = m.tensor("order"), m.root.present_inputs[0].producer, numbers(m.x.dim(1))
+    if gather is None or gather.attr("axis", 0) not in (1, 1 - (m.x.rank or 0)) or not channels or order.rank != 1:
+        return None
+    places = order.numpy() % channels[0]
+    grouped = m.root.attr("group", 1) != 1 or m.tensor("w").shape[1:2] != channels
+    if grouped or not np.array_equal(np.sort(places), np.arange(channels[0])):
+        return None
+    return New("Conv", [m.x, array_of(m.w)[:, np.argsort(places)], *m.root.inputs[2:]], like=m.root)
+
+
 RULES = (
     *fold_conv_add,
     *fold_conv_mul,
     *fold_activated_mul,
     *fold_conv_batch_norm,
+    *fold_branches_batch_norm,
     *fold_batch_norm_conv,
     *fold_mul_conv,
+    *fold_gather_conv,
     *fold_batch_norm_arithmetic,
 )

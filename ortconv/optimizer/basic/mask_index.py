@@ -10,7 +10,8 @@ from ortconv.ir.operators import Trait, traits
 from ortconv.ir.symbols import as_dim, times
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape
-from ortconv.optimizer.conditions import EXPAND, RESHAPES, equal_shapes, numbers
+from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
+from ortconv.optimizer.conditions import EXPAND, RESHAPES, equal_shapes, numbers, uniform
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.insertion import LISTS_BY_INPUT
 from ortconv.optimizer.pattern import C, Match, P
@@ -111,9 +112,9 @@ def is_true(value: Value | None, depth: int = DEPTH) -> bool:
     """True if all elements of a boolean tensor are known to be true."""
     if value is None or not depth:
         return False
-    node = value.producer
-    if node is None:
-        return value.constant is not None and value.dtype is DType.BOOL and bool(np.all(value.constant.numpy()))
+    node, element = value.producer, uniform(value)
+    if node is None or element is not None:
+        return element is not None and value.dtype is DType.BOOL and bool(element)
     if node.is_op("GreaterOrEqual"):
         limit = scalar(node.inputs[1])
         return limit is not None and limit <= 0 and is_natural(node.inputs[0])
@@ -219,4 +220,30 @@ def expand_other_condition(m: Match) -> Replacement:
     return New("Expand", [m.x, m.shape]) if equal_shapes(expanded, shape) and m.shape.dim(0) == len(shape) else None
 
 
-RULES = fuse_flat_lookup + fuse_lookup + fuse_store + eliminate_and + expand_other_condition
+@rule("WhereElimination", P("Where", "true", "x", "y"))
+def eliminate_where(m: Match) -> Replacement:
+    """Where(true, x, y)  ->  x, unless it is broadcast
+
+    Counterpart: none: beyond ONNX Runtime, as for AndElimination
+    """
+    return m.x if equal_shapes(m.x.shape, m.root.out.shape) and is_true(m.true) else None
+
+
+@rule("WhereElimination", *from_operand(P("Where", "true", "x", "y", name="select", shared=True)))
+def eliminate_selected_operand(m: Match) -> Replacement:
+    """op(Where(true, x, y), z)  ->  op(x, z), where op broadcasts x to the same shape by itself"""
+    selected = m.node("select").out
+    if not keeps_shape(m.root, [selected], m.x.shape) or not is_true(m.true):
+        return None
+    return New(m.root.op, [m.x if v is selected else v for v in m.root.inputs], like=m.root)
+
+
+RULES = (
+    *fuse_flat_lookup,
+    *fuse_lookup,
+    *fuse_store,
+    *eliminate_and,
+    *expand_other_condition,
+    *eliminate_where,
+    *eliminate_selected_operand,
+)

@@ -1,8 +1,9 @@
-"""Moves a Pad before Conv or pooling, and a Slice behind ConvTranspose, into the node's own padding."""
+"""Moves a Pad before Conv or pooling, and a Slice behind Conv or ConvTranspose, into the node's own padding."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from ortconv.ir.operands import ints, producer_of, scalar
 from ortconv.ir.schema import since_version
 from ortconv.ir.shape_rules import spatial_pads
 from ortconv.ir.slices import AxisSlice, axis_slices, selected
-from ortconv.ir.types import Dim, DType
+from ortconv.ir.types import INT32_MAX, Dim, DType
 from ortconv.optimizer.conditions import FLOATS, greatest, is_nonnegative, stated_pads
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
@@ -113,9 +114,12 @@ def _pools_average(node: Node, value: float | None, own: tuple[int, ...], total:
     return value == 0 and (not any(own) or node.attr("count_include_pad", 0) == 1)
 
 
-@rule("CropFusion", P("Slice", P("ConvTranspose", "x", ..., name="conv"), ...))
+@rule("CropFusion", P("Slice", P(("Conv", "ConvTranspose"), "x", ..., name="conv"), ...))
 def fuse_crop(m: Match) -> Replacement:
-    """Slice(ConvTranspose(x))  ->  ConvTranspose(x) with more padding, which cuts the result, if the Slice cuts its borders"""
+    """Slice(ConvTranspose(x))  ->  ConvTranspose(x) with more padding, which cuts the result, if the Slice cuts its borders
+
+    Slice(Conv(x))  ->  Conv(x) with less padding, if it has as much. Temporal convolutions cut what lies in the future.
+    """
     conv, rank = m.node("conv"), m.x.rank or 0
     pads, parts = spatial_pads(conv, rank - 2) if rank > 2 else None, axis_slices(m.root, ints)
     if pads is None or parts is None or "output_shape" in conv.attrs:
@@ -125,15 +129,33 @@ def fuse_crop(m: Match) -> Replacement:
         axis, cut = part.axis % rank - 2, _cut(part, conv.out.dim(part.axis))
         if cut is None or axis < 0:
             return None
-        total[axis] += cut[0]
-        total[axis + rank - 2] += cut[1]
-    return New("ConvTranspose", conv.inputs, {**conv.attrs, "auto_pad": "NOTSET", "pads": Ints(total)}, like=conv)
+        step = -conv.attr("strides", Ints((1,) * (rank - 2)))[axis] if conv.op == "Conv" else 1
+        total[axis] += step * cut[0]
+        total[axis + rank - 2] += step * cut[1]
+        if not isinstance(conv.out.dim(part.axis), int) and not _covers(conv, axis, total):
+            return None
+    if min(total) < 0:
+        return None
+    return New(conv.op, conv.inputs, {**conv.attrs, "auto_pad": "NOTSET", "pads": Ints(total)}, like=conv)
 
 
 def _cut(part: AxisSlice[int], size: Dim) -> tuple[int, int] | None:
     """The numbers of elements that a Slice leaves out at both ends of an axis; None if that is unknown, or nothing remains."""
-    kept = selected(part.start, part.end, part.step, size) if isinstance(size, int) and part.step == 1 else ()
-    return (kept.start, size - kept.stop) if isinstance(size, int) and isinstance(kept, range) and kept else None
+    if part.step != 1:
+        return None
+    if not isinstance(size, int):
+        end = 0 if part.end >= INT32_MAX else -part.end
+        return (part.start, end) if part.start >= 0 and end >= 0 and part.end != 0 else None
+    kept = selected(part.start, part.end, part.step, size)
+    return (kept.start, size - kept.stop) if kept else None
+
+
+def _covers(conv: Node, axis: int, pads: Sequence[int]) -> bool:
+    """True if an image with any number of elements along an axis and these pads has a window of a Conv."""
+    axes, weights = len(pads) // 2, conv.input(1)
+    size = None if weights is None else weights.dim(axis + 2)
+    dilation = conv.attr("dilations", Ints((1,) * axes))[axis]
+    return conv.op == "Conv" and isinstance(size, int) and pads[axis] + pads[axes + axis] >= dilation * (size - 1)
 
 
 RULES = fuse_pad + fuse_crop

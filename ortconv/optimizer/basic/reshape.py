@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
-from ortconv.ir.operands import axes_of, ints, reader_of
+from ortconv.ir.operands import axes_of, ints, own_producer, reader_of
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.symbols import quotient
 from ortconv.ir.types import TensorType
 from ortconv.optimizer.basic.transpose_handlers import normal_axes
-from ortconv.optimizer.conditions import RESHAPES, equal_shapes, same_dim, same_shape, with_shape
+from ortconv.optimizer.conditions import RESHAPES, equal_shapes, numbers, same_dim, same_shape, with_shape
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import compose, identity, moves_only_ones, permuted_type, transpose_perm
@@ -107,6 +108,28 @@ def merge_reshapes(m: Match) -> Replacement:
     result = reshaped(m, x, refined(_through(inner, wanted), root.out))
     alone = len(inner.out.uses) == 1 and not inner.out.is_output
     return result if alone or result is x else None
+
+
+@rule("ReshapeFusion", P("Reshape", P("Concat", ..., name="join"), "shape"))
+def reshape_before_join(m: Match) -> Replacement:
+    """Reshape(Concat(Reshape(x), Reshape(y)))  ->  Concat(Reshape(x), Reshape(y)), for axes behind the joined one
+
+    Differs: ONNX Runtime keeps the outer one.
+    """
+    join, wanted = m.node("join"), target(m.root) or ()
+    before, operands = join.out.shape or (), join.present_inputs
+    kept = join.attr("axis", 0) % max(len(before), 1) + 1
+    rest, inner = numbers(*wanted[kept:]), numbers(*before[kept:])
+    if not rest or math.prod(rest) != math.prod(inner):
+        return None
+    if any(e not in (-1, dim_of(join.out, i)) for i, e in enumerate(wanted[:kept])):
+        return None
+    if any(own_producer(v, "Reshape") is None for v in operands):
+        return None
+    spec = np.array([*(0,) * kept, *rest], np.int64)
+    shapes = [with_shape(v, (*(v.shape or ())[:kept], *rest)) for v in operands]
+    parts = [New("Reshape", [v, spec], {}, types=[shape]) for v, shape in zip(operands, shapes)]
+    return New("Concat", parts, {"axis": kept - 1}, like=join)
 
 
 @rule("ReshapeFusion", P("Split", P("Unsqueeze", "x", ..., name="inner"), ...))
@@ -357,7 +380,7 @@ def _input_with(graph: Graph, dim: str) -> tuple[Value, int] | None:
     return None if value is None else (value, (value.shape or ()).index(dim))
 
 
-CHAINS = eliminate_reshape + merge_reshapes
+CHAINS = eliminate_reshape + merge_reshapes + reshape_before_join
 """Rules that leave Reshapes around other nodes."""
 
 RULES = (

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Value
 from ortconv.ir.operands import producer_of, source_of
 from ortconv.ir.operators import Trait, traits
-from ortconv.ir.tensor import Array, Tensor
 from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
 from ortconv.optimizer.basic.eliminate import NEUTRAL
-from ortconv.optimizer.conditions import is_filled_with, without_absent
+from ortconv.optimizer.conditions import filler, uniform, without_absent
 from ortconv.optimizer.engine import New, Out, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
 
@@ -22,7 +19,7 @@ def eliminate_filled_operand(m: Match) -> Replacement:
     filled = fill.out
     if not keeps_shape(m.root, [filled], ()):
         return None
-    number = _number(fill)
+    number = filler(fill)
     others = [v for v in m.root.inputs if v is not filled]
     may_swap = traits(m.root).has(Trait.COMMUTATIVE)
     if len(others) == 1 and number == NEUTRAL.get(m.root.op) and (may_swap or filled is m.root.inputs[1]):
@@ -57,13 +54,5 @@ def is_filled(value: Value | None, number: float) -> bool:
     join = producer_of(source, "Concat")
     if join is not None:
         return all(is_filled(part, number) for part in join.inputs)
-    fill = producer_of(source, "ConstantOfShape")
-    if fill is not None:
-        return bool(_number(fill) == number)
-    return source is not None and is_filled_with(source, number)
-
-
-def _number(fill: Node) -> Array:
-    """The number that ConstantOfShape repeats, as a scalar."""
-    value = fill.attrs.get("value")
-    return value.numpy().reshape(()) if isinstance(value, Tensor) else np.array(0, np.float32)
+    element = uniform(source)
+    return element is not None and bool(element == number)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Floats, Node, Value
-from ortconv.ir.operands import clip_bounds, scalar
+from ortconv.ir.operands import clip_bounds, producer_of, scalar
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
+from ortconv.optimizer.basic.fold_conv import branches
 from ortconv.optimizer.conditions import broadcasts_into, exactly, greatest
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
@@ -60,6 +61,21 @@ def fuse_conv_activation(m: Match) -> Replacement:
     if attrs is None or not is_float(conv.input(0)):
         return None
     return with_activation(conv, attrs)
+
+
+@rule("ConvActivationFusion", *activations(P("Concat", ..., name="concat")))
+def fuse_branches_activation(m: Match) -> Replacement:
+    """act(Concat(Conv, Conv))  ->  Concat(act(Conv), act(Conv)), which are fused
+
+    Differs: ONNX Runtime keeps one behind joined convolutions.
+    """
+    operands = branches(m.node("concat"))
+    if not operands or not all(is_float(v) and producer_of(v, "Conv") for v in operands):
+        return None
+    if activation_attributes(m.root) is None:
+        return None
+    activated = [New(m.root.op, [v, *m.root.inputs[1:]], like=m.root, types=[v.type]) for v in operands]
+    return New("Concat", activated, like=m.node("concat"))
 
 
 def with_activation(conv: Node, attrs: Mapping[str, Attribute]) -> New:
@@ -119,4 +135,4 @@ def replace_prelu(m: Match) -> Replacement:
     return New("LeakyRelu", [m.x], {"alpha": float(slopes.flat[0])}, like=m.root)
 
 
-ACTIVATIONS = fuse_conv_activation + fuse_conv_hard_swish
+ACTIVATIONS = fuse_conv_activation + fuse_conv_hard_swish + fuse_branches_activation

@@ -25,7 +25,9 @@ FLAT_SWAP = (0, 2, 1)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Heads:
-    """Query, key or value. `source` has rows (batch, length, count * size), or heads (batch, count, length, size)."""
+    """Query, key or value. `source` has rows (batch, length, count * size), heads (batch, count, length, size), or rows of
+    heads (batch, length, count, size).
+    """
 
     source: Value
     count: int
@@ -112,8 +114,8 @@ def _heads_of(path: Path, transposed: bool) -> Heads | None:
     if flattened(path.value) is not None:
         path = path.through().unscaled()
     if transposed:
-        return _from_rows(path, SPLIT_TRANSPOSED)
-    return _from_rows(path, SPLIT) or _from_one_row(path) or _as_they_are(path)
+        return _from_rows(path, SPLIT_TRANSPOSED) or _from_heads_of_rows(path, SPLIT_TRANSPOSED)
+    return _from_rows(path, SPLIT) or _from_heads_of_rows(path, SPLIT) or _from_one_row(path) or _as_they_are(path)
 
 
 def repeats(gather: Node) -> int | None:
@@ -166,6 +168,19 @@ def _from_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:
     rows = path.through().through().unscaled()
     whole = path.value if perm == SPLIT and rows.scale == path.scale else None
     return Heads(rows.value, count, size, rows.scale, rows.nodes, shape, whole)
+
+
+def _from_heads_of_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:
+    """Heads that a Transpose with this permutation moves before the rows, from (batch, length, count, size)."""
+    if transpose_perm(path.value.producer) != perm:
+        return None
+    split = path.through().unscaled()
+    x = split.value
+    sizes, outer = numbers(*(x.shape or ())[2:]), (x.shape or ())[:2]
+    if len(sizes) != 2 or None in outer or x.constant is not None:
+        return None
+    whole = path.value if perm == SPLIT and split.scale == path.scale else None
+    return Heads(x, *sizes, split.scale, split.nodes, (*outer, prod(sizes)), whole)
 
 
 def _from_one_row(path: Path) -> Heads | None:

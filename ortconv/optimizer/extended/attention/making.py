@@ -176,6 +176,8 @@ def _packed_rows(side: Heads, before: Node) -> Value:
     if source is side.whole:
         return _merged(side, before)
     assert side.rows is not None
+    if with_open(side.rows).count(-1) > 1:  # rows of heads
+        return reshaped(source, (0, 0, side.rows[2]), before, TensorType(DType.FLOAT, side.rows))
     return _shaped(source, side.rows, before)
 
 
