@@ -94,10 +94,6 @@ def command(
 
         check_snippet(flags["snippet"], flags["target"])
     found = _tuned(model, only, flags, shown=not quiet)
-    if flags["snippet"] is not None and found.recommended is not None:
-        from ortconv.tuning.snippets import snippet
-
-        found.snippet = snippet(flags["snippet"], found.recommended)
     tables = partial(sections, found, everything=verbose, is_wide=is_wide())
     present(found.to_dict, tables, lambda: page_of(found, given_options()))
     if not as_json:
@@ -129,7 +125,7 @@ def _tuned(model: Path, only: dict[str, tuple[str, ...]], flags: dict[str, Any],
     values = read_values(flags)
     of_conversion = flags.keys() & OPTIONS.keys()
     with stage_line(model.name, shown=shown) as stage:
-        return tune(
+        found = tune(
             model,
             only=only,
             notify=None if stage is None else lambda progress: stage(_line(progress)),
@@ -137,6 +133,11 @@ def _tuned(model: Path, only: dict[str, tuple[str, ...]], flags: dict[str, Any],
             use_nnapi=flags["target"] == "nnapi",
             **{name: values[name] for name in (*OF_TUNING, *of_conversion)},
         )
+    if flags["snippet"] is not None and found.recommended is not None:
+        from ortconv.tuning.snippets import snippet
+
+        found.snippet = snippet(flags["snippet"], found.recommended)
+    return found
 
 
 def _shared_flags(names: Collection[str]) -> dict[str, list[str]]:

@@ -102,11 +102,15 @@ def _unused_types(models: Sequence[Model]) -> list[str]:
     """
     if not models:
         return []
-    values = [v for model in models for graph in model.graph.graphs() for v in _values(graph)]
-    found = {kind for value in values for kind in _kinds(value.type)}
-    if any(isinstance(value.const, SparseTensor) for value in values):
-        found.add("sparsetensor")
+    values = (v for model in models for graph in model.graph.graphs() for v in _values(graph))
+    found = {kind for value in values for kind in _kinds_of(value)}
     return [kind for kind in ("float8", "optional", "sparsetensor") if kind not in found]
+
+
+def _kinds_of(value: Value) -> Iterator[str]:
+    yield from _kinds(value.type)
+    if isinstance(value.const, SparseTensor):
+        yield "sparsetensor"
 
 
 def _values(graph: Graph) -> Iterator[Value]:

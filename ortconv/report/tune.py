@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ortconv.files import size
 from ortconv.report.sections import Section, first_rows
@@ -35,19 +36,24 @@ def sections(found: Tuning, *, everything: bool = False, is_wide: bool = True) -
     title, shown = first_rows("Candidates", good, None if everything else MOST_ROWS)
     header = ("", "candidate", ">latency", "95 % interval", ">ms", ">load ms", ">size", ">peak",
               f">{NAMES[found.target]}, estimated", ">CPU, estimated", ">partitions")  # fmt: skip
-    kept = [i for i, name in enumerate(header) if is_wide or name not in WIDE_ONLY]
-    rows = [[row[i] for i in kept] for row in map(_row, shown)]
+    narrowed = _narrowed([header, *map(_row, shown)], is_wide)
     refused = [(row.label, row.error) for row in found.rows if row.error is not None]
     same = [(row.label, ", ".join(row.same)) for row in good if row.same] if everything else []
     return [
         Section(f"{found.model}, best by {GOALS[found.goal].what}", list(_head(found))),
-        Section(title, list(_legend(found)), [header[i] for i in kept], rows),
+        Section(title, list(_legend(found)), narrowed[0], narrowed[1:]),
         Section("Without a rank", header=("candidate", "reason"), rows=refused),
         Section("The same file", header=("candidate", "also made by"), rows=same),
     ]
 
 
-def _head(found: Tuning) -> Iterator[str]:
+def _narrowed(rows: Sequence[Sequence[Any]], is_wide: bool) -> list[list[Any]]:
+    """The columns of a table for which there is room. The first row is the header."""
+    kept = [is_wide or name not in WIDE_ONLY for name in rows[0]]
+    return [list(compress(row, kept)) for row in rows]
+
+
+def _recommendation(found: Tuning) -> Iterator[str]:
     if found.recommended is not None:
         yield found.recommended.command
         hint = "; --snippet prints the code" if found.snippet is None else ""
@@ -55,8 +61,11 @@ def _head(found: Tuning) -> Iterator[str]:
         best = found.best
         if best is not None and best.oldest_onnxruntime is not None:
             yield f"loads in onnxruntime {best.oldest_onnxruntime} and later"
-    estimates = [row.estimated for row in found.rows if row.estimated is not None]
-    if estimates and not any(one.taken for one in estimates):
+
+
+def _head(found: Tuning) -> Iterator[str]:
+    yield from _recommendation(found)
+    if {row.estimated.taken for row in found.rows if row.estimated is not None} == {0}:
         yield f"{NAMES[found.target]} supports no node of any candidate: ortconv partition gives the reasons"
     minutes = f"{found.seconds:.0f} s" if found.seconds < 120 else f"{found.seconds / 60:.1f} min"
     yield f"{counted(found.candidates, 'candidate')}, {counted(found.files, 'different file')}, in {minutes}"

@@ -124,19 +124,27 @@ def fuse_crop(m: Match) -> Replacement:
     pads, parts = spatial_pads(conv, rank - 2) if rank > 2 else None, axis_slices(m.root, ints)
     if pads is None or parts is None or "output_shape" in conv.attrs:
         return None
-    total = list(pads)
-    for part in parts:
-        axis, cut = part.axis % rank - 2, _cut(part, conv.out.dim(part.axis))
-        if cut is None or axis < 0:
-            return None
-        step = -conv.attr("strides", Ints((1,) * (rank - 2)))[axis] if conv.op == "Conv" else 1
-        total[axis] += step * cut[0]
-        total[axis + rank - 2] += step * cut[1]
-        if not isinstance(conv.out.dim(part.axis), int) and not _covers(conv, axis, total):
-            return None
-    if min(total) < 0:
+    total = _cropped(conv, pads, parts)
+    if total is None or min(total) < 0:
         return None
     return New(conv.op, conv.inputs, {**conv.attrs, "auto_pad": "NOTSET", "pads": Ints(total)}, like=conv)
+
+
+def _cropped(conv: Node, pads: Sequence[int], parts: Sequence[AxisSlice[int]]) -> list[int] | None:
+    """The padding with which the result has only these parts; None if it is unknown."""
+    total, axes = list(pads), len(pads) // 2
+    strides = conv.attr("strides", Ints((1,) * axes))
+    for part in parts:
+        axis, size = part.axis % (axes + 2) - 2, conv.out.dim(part.axis)
+        cut = _cut(part, size)
+        if cut is None or axis < 0:
+            return None
+        step = -strides[axis] if conv.op == "Conv" else 1
+        total[axis] += step * cut[0]
+        total[axis + axes] += step * cut[1]
+        if not isinstance(size, int) and not _covers(conv, axis, total):
+            return None
+    return total
 
 
 def _cut(part: AxisSlice[int], size: Dim) -> tuple[int, int] | None:

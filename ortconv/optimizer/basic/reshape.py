@@ -120,11 +120,10 @@ def reshape_before_join(m: Match) -> Replacement:
     before, operands = join.out.shape or (), join.present_inputs
     kept = join.attr("axis", 0) % max(len(before), 1) + 1
     rest, inner = numbers(*wanted[kept:]), numbers(*before[kept:])
-    if not rest or math.prod(rest) != math.prod(inner):
+    keeps = all(e in (-1, dim_of(join.out, i)) for i, e in enumerate(wanted[:kept]))
+    if not rest or math.prod(rest) != math.prod(inner) or not keeps:
         return None
-    if any(e not in (-1, dim_of(join.out, i)) for i, e in enumerate(wanted[:kept])):
-        return None
-    if any(own_producer(v, "Reshape") is None for v in operands):
+    if None in [own_producer(v, "Reshape") for v in operands]:
         return None
     spec = np.array([*(0,) * kept, *rest], np.int64)
     shapes = [with_shape(v, (*(v.shape or ())[:kept], *rest)) for v in operands]

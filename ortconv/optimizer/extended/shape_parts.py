@@ -58,19 +58,17 @@ def fuse_select(m: Match) -> Replacement:
 
     Counterpart: none: ONNX Runtime keeps these nodes
     """
-    cases = side_by_side([elements(v) for v in (m.left, m.right, m.then, m.otherwise)])
-    if cases is None or m.root.out.rank != 1 or m.root.out.dtype is not DType.INT64:
+    cases = list(side_by_side([elements(v) for v in (m.left, m.right, m.then, m.otherwise)]) or ())
+    if not cases or (m.root.out.dtype, m.root.out.rank) != (DType.INT64, 1):
         return None
     parts: list[NewInput] = []
     for place, (left, right, *values) in enumerate(cases):
         equal = are_equal(left, right)
-        part = None if equal is None else _part(m.then if equal else m.otherwise, values[not equal], place)
-        if part is None:
+        part = _part(m.then if equal else m.otherwise, values[not equal], place)
+        if equal is None or part is None:
             return None
         parts.append(part)
-    if len(parts) < 2:
-        return parts[0] if parts else None
-    return New("Concat", parts, {"axis": 0}, like=m.root)
+    return New("Concat", parts, {"axis": 0}, like=m.root) if len(parts) != 1 else parts[0]
 
 
 def _part(shape: Value, element: Element, place: int) -> NewInput | None:

@@ -99,15 +99,16 @@ EVERY = (-1,)
 """Value of quantized()'s `activations` for all inputs."""
 
 
+SIGNED = "quantize activations to uint8, with zero points greater by 128"
+
+
 def _activation(operand: UnitOperand | None, what: str) -> Objections:
     if operand is None or operand.scale is None:
         yield Objection("quantization", f"{what} is not quantized: NNAPI needs all tensors of this operator as uint8")
         return
     if operand.value.dtype is not DType.UINT8:
         message = f"{what} is {type_name(operand.value.dtype)}: NNAPI accepts uint8"
-        is_signed = operand.value.dtype is DType.INT8
-        advice = "quantize activations to uint8, with zero points greater by 128" if is_signed else ""
-        yield Objection("quantization", message, advice)
+        yield Objection("quantization", message, SIGNED if operand.value.dtype is DType.INT8 else "")
     for name, value in (("scale", operand.scale), ("zero point", operand.zero_point)):
         if value is not None and value.constant is None:
             yield Objection("quantization", f"the {name} of {what} is computed or fed: NNAPI needs a constant")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import ints, own_producer, producer_of, scalar
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.symbols import plus, times
 from ortconv.ir.types import Dim, DType, Shape
 from ortconv.optimizer.conditions import keeps_rank, numbers, with_open
@@ -113,9 +114,8 @@ def _heads_of(path: Path, transposed: bool) -> Heads | None:
         return found and replace(found, scale=scale * found.scale, nodes=(*nodes, *found.nodes), copies=copies)
     if flattened(path.value) is not None:
         path = path.through().unscaled()
-    if transposed:
-        return _from_rows(path, SPLIT_TRANSPOSED) or _from_heads_of_rows(path, SPLIT_TRANSPOSED)
-    return _from_rows(path, SPLIT) or _from_heads_of_rows(path, SPLIT) or _from_one_row(path) or _as_they_are(path)
+    found = _from_rows(path, SPLIT_TRANSPOSED if transposed else SPLIT)
+    return found if found is not None or transposed else _from_one_row(path) or _as_they_are(path)
 
 
 def repeats(gather: Node) -> int | None:
@@ -156,14 +156,14 @@ def unflattened(node: Node, dims: Sequence[set[Element]]) -> bool:
 
 
 def _from_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:
-    """Heads that a Reshape splits from rows, and a Transpose with this permutation moves before the rows."""
+    """Heads that a Transpose with this permutation moves before the rows. A Reshape splits them from rows, or they are apart."""
     transpose = path.value.producer
     if transpose is None or transpose_perm(transpose) != perm:
         return None
     reshape = producer_of(transpose.inputs[0], "Reshape")
     split = None if reshape is None else split_of(reshape)
     if split is None:
-        return None
+        return _from_heads_of_rows(path, perm)
     count, size, shape = split
     rows = path.through().through().unscaled()
     whole = path.value if perm == SPLIT and rows.scale == path.scale else None
@@ -171,13 +171,16 @@ def _from_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:
 
 
 def _from_heads_of_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:
-    """Heads that a Transpose with this permutation moves before the rows, from (batch, length, count, size)."""
-    if transpose_perm(path.value.producer) != perm:
+    """Heads that a Transpose with this permutation moves before the rows, from (batch, length, count, size).
+
+    A CPU node must compute these: NNAPI would take the Reshape that attention needs.
+    """
+    split, transpose = path.through().unscaled(), path.value.producer
+    x, node, dims = split.value, split.value.producer, split.value.shape or ()
+    sizes, outer = numbers(*dims[2:]), dims[:2]
+    if node is None or transpose is None or node.ep != transpose.ep or node.domain not in ("", MICROSOFT):
         return None
-    split = path.through().unscaled()
-    x = split.value
-    sizes, outer = numbers(*(x.shape or ())[2:]), (x.shape or ())[:2]
-    if len(sizes) != 2 or None in outer or x.constant is not None:
+    if len(sizes) != 2 or None in outer:
         return None
     whole = path.value if perm == SPLIT and split.scale == path.scale else None
     return Heads(x, *sizes, split.scale, split.nodes, (*outer, prod(sizes)), whole)
