@@ -128,6 +128,8 @@ def _sliced(node: Node) -> Shape | None:
     if shape is None or parts is None or "starts" in node.attrs:
         return None
     dims = list(shape)
+    if any(part.axis >= len(dims) for part in parts):  # more bounds than axes, which onnxruntime refuses when it runs
+        return None
     for part in parts:
         dims[part.axis] = part.length(dims[part.axis])
     return tuple(dims)

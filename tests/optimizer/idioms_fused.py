@@ -444,7 +444,7 @@ def rotary(b: Builder) -> None:
     """x * cos + rotated x * sin, half of x negated and swapped, perhaps without the first row."""
     rest, x = "", b.x(b.pick(1, 2), HEADS, b.near(3, 4), SIZE)
     if b.shape(x)[2] == 4:
-        rest, x = split(b, x, 2, [1, 3])
+        rest, x = split(b, b.op("MatMul", x, b.weight(SIZE, SIZE)), 2, [1, 3])
     first, second = (
         sliced(b, x, b.near(3, -1), s, e) for s, e in ((0, SIZE // 2), (SIZE // 2, b.near(SIZE, 2**31 - 1)))
     )

@@ -122,6 +122,13 @@ def test_shapes_of_results(body: str, shape: tuple[Dim, ...] | None) -> None:
     assert value(g, "y").shape == shape
 
 
+def test_a_slice_with_more_bounds_than_axes() -> None:
+    g = graph("y = Slice(x, s, s)", "float[N,4] x, int64[3] s", "float y")
+    value(g, "y").type = TensorType(DType.FLOAT, None)
+    propagate(g, Context())
+    assert value(g, "y").shape is None
+
+
 def test_sums_have_the_names_that_exporters_give_them() -> None:
     """So a mask for all keys fits the keys that a Concat returns."""
     body = "k = Concat<axis = 0>(p, x) n = Shape<start = 0, end = 1>(k) e = Slice(m, axis, n, axis) y = Relu(e)"

@@ -105,7 +105,7 @@ def with_past(f: Found, past: Past, context: Context) -> Node:
     earlier, later = [side.earlier for side in past], (past[0].later, past[1].later)
     whole = [side.whole for side in later]
     use = New("MultiHeadAttention", [f.query.source, *whole, None, None, None, *earlier], domain=MICROSOFT)
-    apart = any(side.source.rank == 4 for side in later) and context.may_make(f.graph, use)
+    apart = any(side.source is side.whole for side in later) and context.may_make(f.graph, use)
     types = [side.node.out.type for side in past]
     node = _make(f, "MultiHeadAttention", [*_operands(f, later, apart), *earlier], {}, types)
     for side, present in zip(past, node.present_outputs[1:]):

@@ -274,6 +274,8 @@ class Masks:
         if source.rank == 3:
             *_, source = (v for v in row_sources(source) if v.graph is self.graph)
             return self.extent(source, 1, before)
+        if source is not side.whole:  # rows of heads
+            return self.extent(source, 1, before)
         self._measure_parts(side, before)
         return self.extent(source, ROWS, before)
 

@@ -13,6 +13,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.symbols import times
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import ValueType
+from ortconv.optimizer.basic.nan_guard import projected_from
 from ortconv.optimizer.conditions import equal_shapes, numbers, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT
@@ -102,7 +103,7 @@ def rotate_rows(m: Match) -> Replacement:
 def rotate_all_rows(m: Match) -> Replacement:
     """Concat(first rows of x, RotaryEmbedding(other rows))  ->  RotaryEmbedding(x), which multiplies the first rows by 1
 
-    Differs: for constant tables, and if the heads are only multiplied. A first row that holds infinity becomes NaN.
+    Differs: for constant tables, between products: a first row that holds infinity becomes NaN, as in a product.
     """
     x, rotation = _joined(m), m.node("rotation")
     cos, sin = constant_of(m.cos), constant_of(m.sin)
@@ -134,7 +135,7 @@ def _joined(m: Match) -> Value | New | None:
     if first is None or part is None or first.x is not part.x or first.perm != part.perm:
         return None
     whole = (first.start, first.end, part.end) == (0, part.start, first.x.dim(first.perm[2]))
-    if not whole or m.root.attr("axis", 0) not in (2, -2):
+    if not whole or m.root.attr("axis", 0) not in (2, -2) or projected_from(first.x) is None:
         return None
     if first.transpose is None:
         return first.x
