@@ -103,13 +103,13 @@ def rotate_rows(m: Match) -> Replacement:
 def rotate_all_rows(m: Match) -> Replacement:
     """Concat(first rows of x, RotaryEmbedding(other rows))  ->  RotaryEmbedding(x), which multiplies the first rows by 1
 
-    Differs: for constant tables, between products: a first row that holds infinity becomes NaN, as in a product.
+    Differs: for constant tables, in attention: a first row that holds infinity becomes NaN, which the softmax makes of it anyway.
     """
     x, rotation = _joined(m), m.node("rotation")
     cos, sin = constant_of(m.cos), constant_of(m.sin)
     if x is None or cos is None or sin is None or not is_plain(rotation) or ints(m.positions) != (0,):
         return None
-    if not _is_multiplied(m.root.out):
+    if not _is_attended(m.root.out):
         return None
     sizes = numbers(m.first.dim(2), m.part.dim(2))
     if not sizes or sizes[1] > cos.shape[0]:
@@ -118,14 +118,18 @@ def rotate_all_rows(m: Match) -> Replacement:
     return New("RotaryEmbedding", (x, m.positions, *tables), like=rotation, domain=MICROSOFT)
 
 
-def _is_multiplied(heads: Value) -> bool:
-    """True if only products read heads, which may be scaled, transposed or reshaped before."""
+def _is_attended(heads: Value) -> bool:
+    """True if only attention reads heads, or products of computed operands. They may be scaled, transposed or reshaped before."""
     if heads.is_output:
         return False
-    return all(n.op in _PRODUCTS or (n.op in _BEFORE_PRODUCT and _is_multiplied(n.out)) for n in heads.consumers)
+    return all(_attends(n) or (n.op in _BEFORE_PRODUCT and _is_attended(n.out)) for n in heads.consumers)
 
 
-_PRODUCTS = ("MatMul", "FusedMatMul", "MultiHeadAttention")
+def _attends(node: Node) -> bool:
+    is_product = node.op in ("MatMul", "FusedMatMul") and all(v.constant is None for v in node.present_inputs)
+    return is_product or node.op == "MultiHeadAttention"
+
+
 _BEFORE_PRODUCT = ("Mul", "Div", "Transpose", "Reshape")
 
 
