@@ -11,6 +11,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import constant_of, own_producer, producer_of, reader_of, scalar
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import attribute
+from ortconv.ir.tensor import Tensor
 from ortconv.optimizer.conditions import exactly
 from ortconv.optimizer.engine import Replacement, rule
 from ortconv.optimizer.parts import part_of
@@ -18,8 +19,8 @@ from ortconv.optimizer.pattern import C, Match, P
 
 GUARD = P("Where", P("IsNaN", "weights", name="test"), C("zero", where=exactly(0)), "weights")
 
-MOST_NODES = 64
-"""Maximum number of nodes to look at between one operand of attention and its source."""
+MOST_VALUES = 128
+"""Maximum number of values to look at between one operand of attention and its source."""
 
 
 @rule("NanGuardElimination", GUARD)
@@ -106,14 +107,22 @@ def _is_computed_from(operand: Value, source: Value) -> bool:
     pending, seen = [operand], {source}
     while pending:
         value = pending.pop()
-        if value in seen or value.constant is not None or (value.dtype is not None and not value.dtype.is_float):
+        if value in seen or (value.dtype is not None and not value.dtype.is_float):
             continue
         seen.add(value)
         node = value.producer
-        if node is None or len(seen) > MOST_NODES or not _keeps_finite(node):
+        if value.constant is not None and _is_finite(value.constant):
+            continue
+        if node is None or len(seen) > MOST_VALUES or not _keeps_finite(node):
             return False
         pending += node.present_inputs
     return True
+
+
+def _is_finite(constant: Tensor) -> bool:
+    """True if no element of floats is infinite or NaN: then their sum is not, and takes no memory."""
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(constant.numpy().sum(dtype=np.float64)))
 
 
 def _keeps_finite(node: Node) -> bool:
@@ -125,18 +134,9 @@ def _keeps_finite(node: Node) -> bool:
 
 
 _FINITE = (
-    "Add",
-    "Sub",
-    "Mul",
-    "Neg",
-    "Cos",
-    "Sin",
-    "Cast",
-    *_PRODUCTS,
-    "RotaryEmbedding",
-    "LayerNormalization",
-    "SimplifiedLayerNormalization",
-)
+    "Add", "Sub", "Mul", "Neg", "Cos", "Sin", "Cast", *_PRODUCTS,
+    "RotaryEmbedding", "LayerNormalization", "SimplifiedLayerNormalization",
+)  # fmt: skip
 
 
 def leaves_a_key(mask: Value | None) -> bool:
