@@ -11,8 +11,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import constant_of, own_producer, producer_of, reader_of, scalar
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import attribute
-from ortconv.ir.tensor import Tensor
-from ortconv.optimizer.conditions import exactly
+from ortconv.optimizer.conditions import exactly, is_finite
 from ortconv.optimizer.engine import Replacement, rule
 from ortconv.optimizer.parts import part_of
 from ortconv.optimizer.pattern import C, Match, P
@@ -111,18 +110,12 @@ def _is_computed_from(operand: Value, source: Value) -> bool:
             continue
         seen.add(value)
         node = value.producer
-        if value.constant is not None and _is_finite(value.constant):
+        if value.constant is not None and is_finite(value.constant.numpy()):
             continue
         if node is None or len(seen) > MOST_VALUES or not _keeps_finite(node):
             return False
         pending += node.present_inputs
     return True
-
-
-def _is_finite(constant: Tensor) -> bool:
-    """True if no element of floats is infinite or NaN: then their sum is not, and takes no memory."""
-    with np.errstate(all="ignore"):
-        return bool(np.isfinite(constant.numpy().sum(dtype=np.float64)))
 
 
 def _keeps_finite(node: Node) -> bool:
@@ -152,7 +145,7 @@ def _is_finite_mask(mask: Value | None) -> bool:
     if mask is None:
         return True
     if mask.constant is not None:
-        return bool(np.all(np.isfinite(mask.constant.numpy())))
+        return is_finite(mask.constant.numpy())
     node = mask.producer
     if node is None:
         return False

@@ -321,7 +321,7 @@ def _guard(softmax: Node) -> tuple[Node, Node] | None:
 
 def _is_bounded(root: Node, query: Heads, value: Heads) -> bool:
     """True if the result is known to have as many elements as the queries."""
-    reader = root if root.op == "Reshape" else reader_of(root.out, "Reshape")
+    reader = making.merge_of(root)
     dims = output_dims(reader)
     if reader is None or len(dims) != 3:
         return False

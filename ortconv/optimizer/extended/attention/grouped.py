@@ -12,7 +12,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import equal_shapes, numbers
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.extended.attention.heads import SPLIT, SWAP_HEADS
+from ortconv.optimizer.extended.attention.heads import SPLIT, SWAP_HEADS, split_of_one_row
 from ortconv.optimizer.extended.attention.partial_rotary import by_rows, is_plain, rotate, rotated, rotates_each
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import transpose_perm
@@ -48,13 +48,11 @@ def rotate_heads(m: Match) -> Replacement:
 @rule("RotaryRowsFusion", rotated(P("Reshape", "x", "heads", name="split")))
 def rotate_one_row(m: Match) -> Replacement:
     """RotaryEmbedding(Reshape(x))  ->  Reshape(RotaryEmbedding(x)), if the only row of x is split into heads"""
-    heads, width = m.node("split").out, m.cos.dim(1)
-    sizes = numbers(heads.dim(1), heads.dim(3), width)
-    if not sizes or heads.rank != 4 or heads.dim(2) != 1 or sizes[1] != 2 * sizes[2] or not is_plain(m.root):
+    split, width = m.node("split"), m.cos.dim(1)
+    sizes = split_of_one_row(split)
+    if sizes is None or not isinstance(width, int) or sizes[1] != 2 * width or not is_plain(m.root):
         return None
-    if m.x.rank != 3 or (m.x.dim(1), m.x.dim(2)) != (1, sizes[0] * sizes[1]):
-        return None
-    return New("Reshape", [rotate(m, m.x, m.x.type), m.heads], like=m.node("split"))
+    return New("Reshape", [rotate(m, m.x, m.x.type), m.heads], like=split)
 
 
 NORMS = ("LayerNormalization", "SimplifiedLayerNormalization")

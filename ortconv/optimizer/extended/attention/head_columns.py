@@ -12,9 +12,9 @@ from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operands import only_reader
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import array_of, numbers
+from ortconv.optimizer.conditions import array_of
 from ortconv.optimizer.engine import Context, insert_node
-from ortconv.optimizer.extended.attention.heads import SPLIT, split_of
+from ortconv.optimizer.extended.attention.heads import SPLIT, split_of, split_of_one_row
 from ortconv.optimizer.extended.attention.projection import match_product
 from ortconv.optimizer.insertion import insert, integers, with_list
 from ortconv.optimizer.parts import gathered, part_of
@@ -49,7 +49,7 @@ def fuse(graph: Graph, context: Context) -> int:
 
 def _fuse(reshape: Node, context: Context) -> bool:
     x, split = reshape.present_inputs[0], split_of(reshape)
-    one_row = _split_of_one_row(reshape) if split is None else None
+    one_row = split_of_one_row(reshape) if split is None else None
     if x.rank != 3 or reshape.out.dtype is not DType.FLOAT or only_reader(x) is None:
         return False
     count, size = split[:2] if split is not None else one_row or (0, 0)
@@ -65,14 +65,6 @@ def _fuse(reshape: Node, context: Context) -> bool:
         graph.remove_dead(part.node)
     context.record("HeadColumnsFusion", label, max(0, before - len(graph)), max(0, len(graph) - before))
     return True
-
-
-def _split_of_one_row(reshape: Node) -> tuple[int, int] | None:
-    """The number and size of the heads (batch, heads, 1, columns) into which a Reshape splits (batch, 1, hidden); else None."""
-    x, heads = reshape.present_inputs[0], reshape.out
-    sizes = numbers(heads.dim(1), heads.dim(3))
-    is_split = sizes and heads.dim(2) == x.dim(1) == 1 and x.dim(2) == prod(sizes)
-    return (sizes[0], sizes[1]) if is_split else None
 
 
 def _all_parts(heads: Value, count: int, size: int, *, swapped: bool) -> list[Part]:

@@ -73,14 +73,14 @@ class Path(NamedTuple):
     def unscaled(self) -> Path:
         """The path continued through all Mul and Div by a constant number."""
         path = self
-        while (scaling := _scaling(path.value)) is not None:
+        while (scaling := scaling_of(path.value)) is not None:
             node, value, number = scaling
             scale = path.scale * number if node.op == "Mul" else path.scale / number
             path = Path(value, scale, (*path.nodes, node))
         return path
 
 
-def _scaling(value: Value) -> tuple[Node, Value, float] | None:
+def scaling_of(value: Value) -> tuple[Node, Value, float] | None:
     """A Mul or Div by a constant number that computes a value for one reader, its other input and the number; else None."""
     node = own_producer(value, "Mul", "Div")
     if node is None:
@@ -202,6 +202,14 @@ def _from_one_row(path: Path) -> Heads | None:
     rows = None if row.value.rank == 3 else (x.dim(0), 1, count * size)
     is_whole = heads.rank == 4 and row.scale == path.scale
     return Heads(row.value, count, size, row.scale, row.nodes, rows, heads if is_whole else None)
+
+
+def split_of_one_row(reshape: Node) -> tuple[int, int] | None:
+    """The number and size of the heads (batch, count, 1, size) into which a Reshape splits (batch, 1, hidden); else None."""
+    x, heads = reshape.present_inputs[0], reshape.out
+    sizes = numbers(heads.dim(1), heads.dim(3)) if (x.rank, heads.rank) == (3, 4) else ()
+    is_split = sizes and heads.dim(2) == x.dim(1) == 1 and x.dim(2) == prod(sizes)
+    return (sizes[0], sizes[1]) if is_split else None
 
 
 def ungrouped(heads: Heads, copies: int) -> Heads | None:

@@ -50,11 +50,6 @@ class Found(NamedTuple):
         return self.root.parent
 
     @property
-    def merge(self) -> Node | None:
-        """The Reshape that merges heads into rows, if there is one."""
-        return self.root if self.root.op == "Reshape" else reader_of(self.root.out, "Reshape")
-
-    @property
     def outer(self) -> tuple[Dim, Dim]:
         """The numbers of batches and queries."""
         heads, out = self.root.present_inputs[0], self.root.out
@@ -236,10 +231,15 @@ def _swapped(rows: Value, parts: tuple[int, int, int], before: Node) -> Value:
     return reshaped(transposed, (0, 0, prod(parts)), before, TensorType(DType.FLOAT, (*dims, prod(parts))))
 
 
+def merge_of(root: Node) -> Node | None:
+    """The Reshape that merges heads into rows, if there is one: the root, or its reader."""
+    return root if root.op == "Reshape" else reader_of(root.out, "Reshape")
+
+
 def put(f: Found, fused: Value) -> None:
     """Replace the merged heads by the output of the fused node. A Reshape into rows is removed if there is one."""
     graph, root = f.graph, f.root
-    reader = f.merge
+    reader = merge_of(root)
     rows = None if reader is None or reader.ep != root.ep else _as_read(f, fused, reader)
     if reader is not None and rows is not None:
         graph.replace(reader.out, rows)

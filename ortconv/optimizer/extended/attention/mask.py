@@ -271,10 +271,9 @@ class Masks:
             return integers(self.graph, (known,), source)
         if source.graph is not self.graph or source.rank not in (3, 4):
             return None
-        if source.rank == 3:
-            *_, source = (v for v in row_sources(source) if v.graph is self.graph)
-            return self.extent(source, 1, before)
-        if source is not side.whole:  # rows of heads
+        if source is not side.whole:  # rows
+            if source.rank == 3:
+                *_, source = (v for v in row_sources(source) if v.graph is self.graph)
             return self.extent(source, 1, before)
         self._measure_parts(side, before)
         return self.extent(source, ROWS, before)

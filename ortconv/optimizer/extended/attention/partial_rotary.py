@@ -16,7 +16,7 @@ from ortconv.ir.types import ValueType
 from ortconv.optimizer.basic.nan_guard import projected_from
 from ortconv.optimizer.conditions import equal_shapes, numbers, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.extended.attention.heads import SPLIT
+from ortconv.optimizer.extended.attention.heads import SPLIT, split_of_one_row
 from ortconv.optimizer.parts import part_of, sliced_part
 from ortconv.optimizer.pattern import Match, P, PatternInput
 from ortconv.optimizer.permutation import Perm, transpose_perm
@@ -73,15 +73,12 @@ def rotate_one_row(m: Match) -> Replacement:
     """Concat(RotaryEmbedding(first part of Reshape(x)), second part)  ->  Reshape(RotaryEmbedding<rotary_embedding_dim>(x)), if x
     has a single row
     """
-    heads = _whole(m)
-    split = producer_of(heads, "Reshape")
-    if heads is None or split is None or heads.dim(2) != 1:
+    split, width = producer_of(_whole(m), "Reshape"), m.cos.dim(1)
+    sizes = None if split is None else split_of_one_row(split)
+    if split is None or sizes is None or not isinstance(width, int) or m.part.dim(3) != 2 * width:
         return None
-    x, sizes = split.present_inputs[0], numbers(heads.dim(1), heads.dim(3), m.cos.dim(1))
-    if not sizes or m.part.dim(3) != 2 * sizes[2] or x.rank != 3 or (x.dim(1), x.dim(2)) != (1, sizes[0] * sizes[1]):
-        return None
-    rows = rotate(m, x, x.type, num_heads=sizes[0], rotary_embedding_dim=2 * sizes[2])
-    return New("Reshape", [rows, split.present_inputs[1]], like=split)
+    x, shape = split.present_inputs
+    return New("Reshape", [rotate(m, x, x.type, num_heads=sizes[0], rotary_embedding_dim=2 * width), shape], like=split)
 
 
 _ROWS = rotated(P("Reshape", "part", ..., name="rows"))

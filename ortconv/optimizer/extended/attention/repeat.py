@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Ints, Value
-from ortconv.ir.operands import axes_of, own_producer
+from ortconv.ir.operands import axes_of
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import equal_shapes, keeps_rank, numbers, same_dim, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.extended.attention.heads import repeats
-from ortconv.optimizer.pattern import C, Match, P, matches, with_factor
+from ortconv.optimizer.extended.attention.heads import repeats, scaling_of
+from ortconv.optimizer.pattern import C, Match, P, with_factor
 from ortconv.optimizer.permutation import permuted_type, transpose_perm
 from ortconv.optimizer.shapes import dim_of, expressed
 
@@ -85,7 +85,6 @@ def _grown_axis(dims: Shape | None, wide: Shape | None) -> int | None:
     return grown[0] if len(grown) == 1 and dims[grown[0]] == 1 else None
 
 
-_SCALED = with_factor("x", C("k", one=True))
 _REPEATED = P("Gather", "x", C("index"), name="gather")
 
 
@@ -135,12 +134,12 @@ def multiply_groups(m: Match) -> Replacement:
 
 def _grouped(rows: Value, shape: Array, type: TensorType) -> New:
     """A Reshape of rows, before their scale if they have one, so that the scale can be fused into the product."""
-    scaling = own_producer(rows, "Mul", "Div")
-    scaled = next((m for pattern in _SCALED for m in matches(pattern, scaling)), None) if scaling is not None else None
-    if scaled is None or not keeps_rank(scaled.x, scaled.k):
+    scaling = scaling_of(rows)
+    if scaling is None:
         return New("Reshape", [rows, shape], {}, types=[type])
-    groups = New("Reshape", [scaled.x, shape], {}, types=[type])
-    return New(scaled.root.op, [groups, scaled.k], types=[type])
+    node, x, _ = scaling
+    groups = New("Reshape", [x, shape], {}, types=[type])
+    return New(node.op, [groups if v is x else v for v in node.present_inputs], types=[type])
 
 
 _SPLIT_PRODUCT = P("Reshape", P("MatMul", "a", "b", name="matmul"), "shape", name="reshape")
