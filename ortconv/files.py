@@ -229,9 +229,8 @@ def _draft(folder: Path, suffix: str, mode: int) -> tuple[Path, int]:
         try:
             descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _FLAGS, mode)
         except FileNotFoundError:
-            tries -= (
-                1  # another process made the folder, failed, and removed it; or the folder takes no files, as /proc
-            )
+            # Another process made the folder, failed, and removed it; or the folder takes no files, as /proc.
+            tries -= 1
             if not tries:
                 raise
             folder.mkdir(parents=True, exist_ok=True)

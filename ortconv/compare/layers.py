@@ -55,8 +55,8 @@ def compare_layers(
     names in the second.
 
     Left out are unused values, values that a backend never computes, and values whose shape or type differs from their counterpart,
-    since these mean something else. Outputs are always compared. A value that only the second graph quantizes is compared as its
-    readers get it, after DequantizeLinear: the quantization may stand for a Relu or Clip.
+    since these mean something else. Outputs are always compared. A value that only the second graph quantizes is compared after
+    DequantizeLinear: onnxruntime's quantizer removes a Relu or Clip where the quantization limits the value in the same way.
     """
     made = _used(second)
     names = names if names is not None else {name: name for name in made}
@@ -98,8 +98,8 @@ def _compared(name: str, want: Any, value: Value, got: Any, allowance: Allowance
 def _counterparts(
     first: Graph, names: Mapping[str, str], made: Mapping[str, Value]
 ) -> dict[str, list[tuple[str, Value]]]:
-    """For each value to compute in the second graph: the names of its counterparts in the first graph, and the values that it
-    stands for.
+    """For each name of a value to compute in the second graph: pairs of a name in the first graph and the value to report. The
+    computed value is the dequantized form of the reported one, or the same value.
     """
     found: dict[str, list[tuple[str, Value]]] = {}
     for value in (v for node in first for v in node.present_outputs):

@@ -54,7 +54,6 @@ class _Replay:
 ABSENT = 0
 """The slot that always holds None; absent inputs read it."""
 
-
 _LARGEST_COPIED = 1 << 22
 """Limit in bytes. Larger results that are not recorded are created anew in each run: copying them would cost more than it saves."""
 
