@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 
 import ortconv
@@ -37,10 +38,29 @@ def converted(samples: Path, folder: Path) -> str:
     return str(folder / "mnist.ort")
 
 
+def convert_slices(samples: Path, folder: Path) -> list[str]:
+    """The loader looks at their constants itself."""
+    path = folder / "slices.onnx"
+    path.write_bytes(
+        onnx.parser.parse_model("""
+            <ir_version: 8, opset_import: ["": 17]>
+            slices (float[4, 6] x) => (float[2, 6] y)
+            <int64[1] first = {0}, int64[1] last = {2}, int64[1] axes = {0}, int64[1] steps = {1}>
+            { y = Slice(x, first, last, axes, steps) }
+        """).SerializeToString()
+    )
+    return ["convert", "--no-validate", "--quiet", str(path), "--output-dir", str(folder)]
+
+
 UNUSED = ("difflib", "numpy.ma", "onnx", "onnxruntime", "rich", "tempfile", "ortconv.batch", "ortconv.validation")
 DRAWS = ("hashlib", "numpy.random", "random")
 COMMANDS: dict[str, tuple[Callable[[Path, Path], list[str]], int, tuple[str, ...]]] = {
     "convert": (convert, 150, (*DRAWS, "ortconv.inputs", "ortconv.partition", "ortconv.pipeline.manifest")),
+    "convert Slices": (
+        convert_slices,
+        146,
+        (*DRAWS, "ortconv.inputs", "ortconv.partition", "ortconv.pipeline.manifest"),
+    ),
     "run": (run, 123, (*DRAWS, "ortconv.inputs.feeds", "ortconv.optimizer", "ortconv.partition", "ortconv.pipeline")),
     "run an .ort file": (run_ort, 127, ("google.protobuf", "ortconv.optimizer", "ortconv.partition")),
     "partition an .ort file": (partition_ort, 152, ("google.protobuf", "ortconv.inputs", "ortconv.onnxio.load")),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.errors import FormatError, GraphError, UnsupportedError
+from ortconv.errors import FormatError, GraphError, UnsafeInputError, UnsupportedError
 from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Ints, Node, Strings, Tensors, Types, Value, graphs_in
 from ortconv.ir.graph_reader import GraphReader
 from ortconv.ir.model import Model
@@ -258,6 +258,15 @@ def tensor(proto: TensorProto, resolve: Resolve) -> Tensor:
             f"tensor '{proto.name}': {data.nbytes} bytes for {dtype.name.lower()}{list(shape)}, which needs {needed}"
         )
     return made
+
+
+def array(proto: TensorProto) -> Any:
+    """The elements of a constant. Raises UnsafeInputError if another file holds them, GraphError if they have the wrong size."""
+    return tensor(proto, _refuse).numpy()
+
+
+def _refuse(proto: TensorProto) -> memoryview:
+    raise UnsafeInputError("keeps its elements in another file", hint="write the tensor with its data inside")
 
 
 def _form(proto: TensorProto) -> tuple[DType, tuple[int, ...]]:

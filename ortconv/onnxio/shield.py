@@ -13,8 +13,9 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from ortconv.errors import GraphError
+from ortconv.errors import GraphError, OrtconvError
 from ortconv.ir.slices import WHOLE
+from ortconv.onnxio.build import array
 from ortconv.onnxio.messages import Contents, domain_of, graphs, label, walk
 from ortconv.onnxio.type_rules import einsum_labels
 from ortconv.onnxproto import AttributeProto, GraphProto, NodeProto, TensorProto
@@ -171,13 +172,11 @@ def _vectors(found: Contents, names: Set[str]) -> dict[str, list[Any]]:
 
 def _elements(tensor: TensorProto) -> list[Any]:
     """The elements of a short vector of float32 or integers; [] for another or a damaged tensor."""
-    from onnx.numpy_helper import to_array
-
     has_type = tensor.data_type in (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64)
     if not has_type or len(tensor.dims) != 1 or not 0 < tensor.dims[0] <= MOST_DIMENSIONS:
         return []
-    with suppress(TypeError, ValueError):
-        return list(to_array(tensor).tolist())
+    with suppress(OrtconvError):
+        return list(array(tensor).tolist())
     return []
 
 
@@ -376,12 +375,10 @@ def _constants(graph: GraphProto) -> Iterator[tuple[str, TensorProto]]:
 
 def _sliced_axes(node: NodeProto, held: Mapping[str, TensorProto], rank: int) -> Iterable[int]:
     """The axes of a Slice of opset 10; all of them if they are not constant, or the constant is damaged."""
-    from onnx.numpy_helper import to_array
-
     axes = held.get(node.input[3]) if len(node.input) > 3 else None
     if axes is not None and axes.data_type in (TensorProto.INT32, TensorProto.INT64):
-        with suppress(TypeError, ValueError):
-            return [axis for axis in to_array(axes).reshape(-1).tolist() if -rank <= axis < rank]
+        with suppress(OrtconvError):
+            return [axis for axis in array(axes).reshape(-1).tolist() if -rank <= axis < rank]
     return range(rank)
 
 

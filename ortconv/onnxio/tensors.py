@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ortconv.errors import FormatError, OrtconvError, UnsafeInputError, UnsupportedError
+from ortconv.errors import FormatError, OrtconvError, UnsupportedError
 from ortconv.files import read_bytes
 from ortconv.ir.types import OptionalType, SequenceType, TensorType, ValueType
-from ortconv.onnxio.build import tensor
+from ortconv.onnxio.build import array
 from ortconv.onnxproto import TensorProto
 
 
@@ -25,7 +25,7 @@ def read_value(path: Path, type: ValueType | None) -> Any:
 
 def _value(data: bytes, type: ValueType | None) -> Any:
     if type is None or isinstance(type, TensorType):
-        return _array(_parse(TensorProto, data))
+        return array(_parse(TensorProto, data))
     from onnx import OptionalProto, SequenceProto
 
     if isinstance(type, SequenceType):
@@ -34,7 +34,7 @@ def _value(data: bytes, type: ValueType | None) -> Any:
         message = _parse(OptionalProto, data)
         kind = OptionalProto.DataType.Name(message.elem_type)
         if kind == "TENSOR":
-            return _array(message.tensor_value)
+            return array(message.tensor_value)
         return _list(message.sequence_value) if kind == "SEQUENCE" else None
     raise UnsupportedError(f"values of type {type} cannot be read from .pb files")
 
@@ -47,12 +47,4 @@ def _parse(kind: Any, data: bytes) -> Any:
 
 
 def _list(message: Any) -> list[Any]:
-    return [*map(_array, message.tensor_values), *map(_list, message.sequence_values)]
-
-
-def _array(message: TensorProto) -> Any:
-    return tensor(message, _refuse).numpy()
-
-
-def _refuse(message: TensorProto) -> memoryview:
-    raise UnsafeInputError("keeps its elements in another file", hint="write the tensor with its data inside")
+    return [*map(array, message.tensor_values), *map(_list, message.sequence_values)]

@@ -105,9 +105,14 @@ def _range(dtype: np.dtype[Any]) -> tuple[Array, Array]:
     """The lowest and the highest finite number of a type."""
     if dtype.kind == "O":
         return np.asarray(-np.inf, dtype), np.asarray(np.inf, dtype)
-    from ml_dtypes import finfo
+    if dtype.kind in "iu":
+        info: Any = np.iinfo(dtype)
+    elif dtype.isbuiltin == 1:
+        info = np.finfo(dtype)
+    else:
+        from ml_dtypes import finfo
 
-    info: Any = np.iinfo(dtype) if dtype.kind in "iu" else finfo(dtype)
+        info = finfo(dtype)
     return np.asarray(info.min, dtype), np.asarray(info.max, dtype)
 
 
