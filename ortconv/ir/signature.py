@@ -9,6 +9,7 @@ from ortconv.errors import GraphError, nearest
 from ortconv.ir.attributes import Floats, Graphs, Ints, Strings, Tensors, Types
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.kernels import UNKNOWN, type_text
+from ortconv.ir.node_checks import fault
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import OPEN, Formal, Schema, operators, schema, schema_of
 from ortconv.ir.tensor import SparseTensor, Tensor
@@ -34,7 +35,8 @@ TOLERANT = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 
 
 def check_signatures(graph: Graph) -> list[str]:
-    """Raise GraphError for the first node, subgraphs included, that onnxruntime would refuse because of its operator's schema.
+    """Raise GraphError for the first node, subgraphs included, that onnxruntime would refuse because of its operator's schema,
+    or on which it would fail (see `node_checks`).
 
     Custom operators, and operator sets that the model does not import, are not checked. Attributes that onnxruntime ignores are
     removed; the result says which.
@@ -51,12 +53,8 @@ def check_signatures(graph: Graph) -> list[str]:
         if key not in checked:
             _check(node)
             checked.add(key)
-        if node.is_op("Transpose"):
-            _check_permutation(node)
-        elif "kernel_shape" in node.attrs or node.op == "Conv":
-            _check_window(node)
-        elif node.is_op("RotaryEmbedding", MICROSOFT):
-            _check_heads(node)
+        if broken := fault(node):
+            raise GraphError(broken, node=node.label)
     return removed
 
 
@@ -165,41 +163,6 @@ def _check_attributes(node: Node, found: Schema) -> None:
     missing = sorted(found.required - node.attrs.keys())
     if missing:
         raise GraphError(f"the required attribute '{missing[0]}' is missing", node=node.label)
-
-
-def _check_permutation(node: Node) -> None:
-    perm = node.attr("perm", Ints())
-    if sorted(perm) != list(range(len(perm))):
-        raise GraphError(f"attribute 'perm' is {list(perm)}, must be a permutation of the axes", node=node.label)
-
-
-_ELEMENTS_PER_AXIS = {"strides": 1, "dilations": 1, "output_padding": 1, "pads": 2}
-"""The attributes that place a window, and the number of their elements for each axis of the image."""
-
-
-def _check_window(node: Node) -> None:
-    kernel, weights = node.attr("kernel_shape", Ints()), node.input(1)
-    axes = len(kernel) or ((None if weights is None else weights.rank) or 2) - 2
-    for name, count in _ELEMENTS_PER_AXIS.items() if axes > 0 else ():
-        given = node.attr(name, Ints())
-        if given and len(given) != count * axes:
-            raise GraphError(
-                f"attribute '{name}' has {counted(len(given), 'element')}, must have {count * axes} "
-                f"for a window of {counted(axes, 'dimension')}",
-                node=node.label,
-            )
-
-
-def _check_heads(node: Node) -> None:
-    """A head has two elements for each column of the caches. onnxruntime reads beyond the end of empty heads and dies."""
-    x, columns = node.input(0), node.dim(2, 1)
-    shape = (None if x is None else x.shape) or ()
-    has_heads = len(shape) == 4 or (len(shape) == 3 and node.attr("num_heads", 0) > 0)
-    if has_heads and shape[-1] == 0 and 0 not in shape[:-1] and isinstance(columns, int) and columns > 0:
-        raise GraphError(
-            f"the heads are empty, must have {counted(2 * columns, 'element')} for caches of {counted(columns, 'column')}",
-            node=node.label,
-        )
 
 
 def _check_types(node: Node, found: Schema) -> None:

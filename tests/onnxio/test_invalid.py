@@ -22,14 +22,21 @@ def model(body: str, inputs: str = "float[2,3] x", constants: str = "", opset: i
     return proto
 
 
-def refusal_of_onnxruntime(proto: onnx.ModelProto) -> str | None:
+def refusal_of_onnxruntime(proto: onnx.ModelProto, *, run: bool = False) -> str | None:
+    """The error with which onnxruntime does not load a model, or if asked, does not run it on ones."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
-        onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        if run:
+            session.run(None, {value.name: _ones(value.type.tensor_type) for value in proto.graph.input})
     except Exception as error:
         return str(error)
     return None
+
+
+def _ones(type: onnx.TypeProto.Tensor) -> np.ndarray:
+    return np.ones([d.dim_value for d in type.shape.dim], helper.tensor_dtype_to_np_dtype(type.elem_type))
 
 
 INVALID = [
@@ -96,6 +103,39 @@ def test_impossible_windows_are_refused(op: str, attribute: str) -> None:
     assert refusal_of_onnxruntime(proto) is not None
     with pytest.raises(GraphError, match=f"{op} 'y': breaks a rule of the operator: Attribute"):
         from_proto(proto)
+
+
+WEIGHTS = f"{IMAGE}, float[1,1,1,1] w"
+BROKEN_RULES = [
+    ("y = LpNormalization<p = 3>(x)", "float[2,3] x", "'p' is 3, must be 1 or 2"),
+    ("y = Conv<kernel_shape = [2, 1]>(x, w)", WEIGHTS,
+     r"'kernel_shape' is \[2, 1\], but the weights have the shape \[1,1,1,1\]"),
+    ("y = ConvTranspose<output_padding = [2, 0], strides = [2, 2]>(x, w)", WEIGHTS,
+     r"'output_padding' is \[2, 0\], must be less than"),
+    ("y, z = Split<num_outputs = 3>(x)", "float[6] x", "num_outputs is 3, but there are 2 outputs"),
+    ("y = com.microsoft.BiasGelu(x, b)", "float[2,3] x, float[1] b", r"shape \[1\], must be \[3\]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "inputs", "message"), BROKEN_RULES)
+def test_a_node_on_which_onnxruntime_fails_is_refused(body: str, inputs: str, message: str) -> None:
+    """onnxruntime loads most of them, and fails when they run."""
+    proto = model(body, inputs, opset=18)
+    assert refusal_of_onnxruntime(proto, run=True) is not None
+    with pytest.raises(GraphError, match=message):
+        from_proto(proto)
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs"),
+    [
+        ("y = Conv<kernel_shape = [3, 3]>(x, w)", f"{IMAGE}, float[N,M,3,3] w"),
+        ("y = ConvTranspose<output_padding = [1, 0], strides = [1, 1], dilations = [2, 1]>(x, w)", WEIGHTS),
+        ("y = com.microsoft.BiasGelu(x, b)", "float[2,N] x, float[3] b"),
+    ],
+)
+def test_a_node_that_keeps_the_rules_is_not_refused(body: str, inputs: str) -> None:
+    from_proto(model(body, inputs))
 
 
 @pytest.mark.parametrize("inner", [False, True])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import is_narrow, widen
 from ortconv.executor.kernels.movement import integers
 from ortconv.executor.kernels.registry import Function, kernel, table
@@ -89,6 +90,8 @@ def _all(shape: tuple[int, ...], dtype: Any, value: int = 1) -> Array:
 
 
 def _dropout(x: Array, ratio: float, seed: int | None) -> tuple[Array, Array]:
+    if not 0 <= ratio < 1:
+        raise GraphError(f"the ratio is {ratio:g}, must be at least 0 and less than 1")
     if ratio == 0:
         return x, np.ones(x.shape, dtype=bool)
     mask = np.random.RandomState(seed).uniform(0, 1, x.shape) >= ratio

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache, reduce
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -105,14 +106,8 @@ def _range(dtype: np.dtype[Any]) -> tuple[Array, Array]:
     """The lowest and the highest finite number of a type."""
     if dtype.kind == "O":
         return np.asarray(-np.inf, dtype), np.asarray(np.inf, dtype)
-    if dtype.kind in "iu":
-        info: Any = np.iinfo(dtype)
-    elif dtype.isbuiltin == 1:
-        info = np.finfo(dtype)
-    else:
-        from ml_dtypes import finfo
-
-        info = finfo(dtype)
+    finfo = np.finfo if dtype.isbuiltin == 1 else import_module("ml_dtypes").finfo
+    info: Any = np.iinfo(dtype) if dtype.kind in "iu" else finfo(dtype)
     return np.asarray(info.min, dtype), np.asarray(info.max, dtype)
 
 

@@ -41,7 +41,8 @@ older("Reshape", "shape", until=1)
 
 @kernel("Squeeze", since=13)
 def squeeze(x: Array, axes: Array | None = None) -> Array:
-    return x.squeeze(integers(axes)) if axes is not None and axes.size else x.squeeze()
+    given = () if axes is None else integers(axes)
+    return x.squeeze(tuple({a + x.ndim if a < 0 else a for a in given})) if given else x.squeeze()
 
 
 older("Squeeze", "axes", until=12)
@@ -152,6 +153,8 @@ def padded(x: Array, pads: Sequence[int], mode: Any, value: object, axes: Sequen
     if mode not in ("edge", "reflect", "wrap"):
         raise ValueError(f"pad mode {mode!r} is not one of constant, edge, reflect, wrap")
     x = x[tuple(slice(max(-b, 0), n + min(a, 0)) for b, a, n in zip(before, after, x.shape))]
+    if mode == "reflect" and any(max(b, a) >= max(n, 1) for b, a, n in zip(before, after, x.shape)):
+        raise GraphError(f"sizes {list(x.shape)} are too small to be reflected by pads {list(pads)}")
     return np.pad(x, [(max(b, 0), max(a, 0)) for b, a in zip(before, after)], mode)
 
 

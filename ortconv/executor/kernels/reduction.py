@@ -83,7 +83,7 @@ def _register(op: str, reduction: Reduction) -> None:
     def reduce(x: Array, axes: Array | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
         over: Axes = () if noop_with_empty_axes else tuple(range(x.ndim))
         if axes is not None and axes.size:
-            over = tuple(a + x.ndim if a < 0 else a for a in integers(axes))
+            over = tuple({a + x.ndim if a < 0 else a for a in integers(axes)})
         return np.asarray(reduction(x, over, bool(keepdims))).astype(x.dtype, copy=False)
 
     older(op, "axes", until=first - 1, fast=fast)

@@ -245,6 +245,6 @@ def _sizes(
         raise GraphError("Resize has neither scales nor sizes")
     if len(outputs) != len(lengths):
         raise GraphError(f"Resize got {len(outputs)} scales or sizes for {len(lengths)} axes")
-    if min(factors) < 0:
+    if min(factors) < 0 or (0 in factors and scales is not None and scales.size):
         raise GraphError(f"Resize cannot turn sizes {list(lengths)} into {outputs}")
     return outputs, factors

@@ -30,6 +30,7 @@ CASES = [
     ("Squeeze", [zeros(1, 2, 1)], {}),
     ("Squeeze", [zeros(1, 2, 1), i64(-1)], {}),
     ("Squeeze", [zeros(1, 2, 1), i64()], {}),
+    ("Squeeze", [zeros(1, 2, 1), i64(0, -3)], {}),
     ("Unsqueeze", [X, i64(0, -1)], {}),
     ("Unsqueeze", [X, i64(5, 2)], {}),
     ("Transpose", [X], {}),

@@ -8,7 +8,7 @@ from tests.batches import batched
 
 F16, F32, F64, I8, I32, I64, U8 = np.float16, np.float32, np.float64, np.int8, np.int32, np.int64, np.uint8
 X = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(F32)
-AXES = [None, (0,), (1, 2), (-1,), (2, 3), (0, 1, 2, 3), (0, 2)]
+AXES = [None, (0,), (1, 2), (-1,), (2, 3), (0, 1, 2, 3), (0, 2), (1, -3, 1)]
 OPS = [
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare",
     "ReduceLogSum", "ReduceLogSumExp",
