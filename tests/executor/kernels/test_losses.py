@@ -146,7 +146,7 @@ def test_tfidf_of_words_at_other_places():
 
 
 def test_images_need_pillow(monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(BackendError, match="Pillow"):
         run_kernel("ImageDecoder", [np.zeros(4, np.uint8)])
 
