@@ -33,7 +33,7 @@ PASSES = (
     Pass("IndexedMaskFusion", "basic.mask_index:RULES", "Gather", "GatherND", "ScatterND", "And", "Where"),
     NAN_GUARDS,
     Pass("FloorDivisionFusion", "basic.floor_division:fuse_floor_division", "Where"),
-    Pass("RowLookupFusion", "basic.lookup:look_up_rows"),
+    Pass("RowLookupFusion", "basic.lookup:RULES", "GatherElements", "GatherND"),
     Pass("SliceConcatToSpaceToDepthFusion", "basic.space_to_depth:fuse_space_to_depth", "Slice"),
     Pass("GeluFusion", "basic.layer_norm:fuse_gelu", "Erf"),
     Pass("LayerNormFusion", "basic.layer_norm:LAYER_NORM", "ReduceMean", "GlobalAveragePool", "LayerNormalization"),

@@ -1,4 +1,4 @@
-"""Rows of a table, looked up element by element."""
+"""Lookups that a Gather makes."""
 
 from __future__ import annotations
 
@@ -28,3 +28,23 @@ def look_up_rows(m: Match) -> Replacement:
     if copied_from_one(tables, 0) is None or copied_from_one(indices, 2) is None:
         return None
     return New("Gather", [table.numpy()[0], m.rows], {"axis": 0})
+
+
+@rule(
+    "RowLookupFusion",
+    P("GatherND", "x", C("index")),
+    P("GatherND", "x", P("Unsqueeze", "index", ..., name="added", shared=True)),
+)
+def look_up_first_axis(m: Match) -> Replacement:
+    """GatherND(x, indices of the first axis)  ->  Gather(x, indices), if the indices are constant, or an Unsqueeze adds their last
+    axis
+    """
+    added, const = m.optional_node("added"), m.index.constant
+    if m.root.attr("batch_dims", 0) or not m.index.rank:
+        return None
+    if added is not None:
+        return New("Gather", [m.x, m.index], {"axis": 0}) if axes_of(added) in ((-1,), (m.index.rank,)) else None
+    return New("Gather", [m.x, const.numpy()[..., 0]], {"axis": 0}) if const and m.index.dim(-1) == 1 else None
+
+
+RULES = (*look_up_rows, *look_up_first_axis)

@@ -185,9 +185,13 @@ def _reduce(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _gather(node: Node, slot: int, perm: Perm) -> Push | None:
-    """If the Transpose has other readers, it stays: queries, keys and values are often gathered from one."""
-    data = node.inputs[0]
-    return None if data is None or len(data.uses) > 1 else _pick(node, slot, perm)
+    """If a Transpose before Gathers of single elements has other readers, it stays: queries, keys and values are often gathered
+    from one.
+    """
+    data, index = node.inputs
+    if data is None or index is None or (index.rank == 0 and len(data.uses) > 1):
+        return None
+    return _pick(node, slot, perm)
 
 
 def _pick(node: Node, slot: int, perm: Perm) -> Push | None:
