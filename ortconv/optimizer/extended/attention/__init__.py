@@ -13,11 +13,13 @@ PASSES = (
     Pass("RotaryEmbeddingFusion", "extended.attention.rotary:fuse", "Neg", "Sub"),
     Pass("PartialRotaryFusion", "extended.attention.partial_rotary:RULES", _ROTARY),
     Pass("RotaryRowsFusion", "extended.attention.grouped:ROTARY_ROWS", _ROTARY),
+    Pass("RotaryRowsFusion", "extended.attention.standard:ROTARY_ROWS", "RotaryEmbedding"),
     Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand", "Tile"),
     Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),
     Pass("StackedBiasFusion", "extended.attention.stacked_bias:fuse", "Softmax"),
     NAN_GUARDS,
     Pass("AttentionFusion", "extended.attention.fusion:fuse", "Softmax", also=(("", "MatMul"),)),
+    Pass("StandardAttentionFusion", "extended.attention.standard:fuse", "Attention"),
     Pass("HeadOrderFusion", "extended.attention.grouped:HEAD_ORDER", "Transpose"),
     Pass("GroupedMatMulFusion", "extended.attention.repeat:PRODUCTS", "Gather", "MatMul"),
 )

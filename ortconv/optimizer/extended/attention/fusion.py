@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value
@@ -11,7 +10,6 @@ from ortconv.ir.operands import only_reader, producer_of, reader_of, scalar
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.basic.nan_guard import GUARD, leaves_a_key, projected_from
-from ortconv.optimizer.conditions import numbers
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.attention import making
 from ortconv.optimizer.extended.attention.biased import Biased, split_mask
@@ -30,7 +28,6 @@ from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, Scores
 from ortconv.optimizer.extended.attention.past import Past, Pasts, past_of
 from ortconv.optimizer.extended.attention.projection import Projection, packed_projections, projection_of
 from ortconv.optimizer.pattern import matches
-from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import Element, output_dims
 
 LONG, LONG_OF_SMALL_HEADS, SMALL_HEAD = 384, 256, 32
@@ -260,19 +257,7 @@ def _after(softmax: Node) -> After | None:
     unstack = only_reader(product.out) if product.out.rank == 3 else None
     heads = product.out if unstack is None else unstack.out
     root = only_reader(heads)
-    return After(product, root, guard, unstack) if root is not None and _merges(root, heads) else None
-
-
-def _merges(root: Node, heads: Value) -> bool:
-    """True for the Transpose that merges heads, or a Reshape that merges those of one row, perhaps in groups, into a shape that is
-    known up to the batch.
-    """
-    if transpose_perm(root) == making.MERGE:
-        return True
-    dims, sizes = root.out.shape or (), numbers(*(heads.shape or ())[1:])
-    if not root.is_op("Reshape") or len(sizes) != 3:
-        return False
-    return bool(numbers(*dims)) or dims[1:] == (1, prod(sizes))
+    return After(product, root, guard, unstack) if root is not None and making.merges(root, heads) else None
 
 
 def _scores(value: Value) -> tuple[Path, Node | None] | None:

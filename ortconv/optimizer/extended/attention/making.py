@@ -14,13 +14,14 @@ from ortconv.ir.operands import reader_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
-from ortconv.optimizer.conditions import EXPAND, with_open, without_absent
+from ortconv.optimizer.conditions import EXPAND, numbers, with_open, without_absent
 from ortconv.optimizer.engine import Context, New, NewInput, insert_new
 from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length
 from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, knows_all_batches, whole_type
 from ortconv.optimizer.extended.attention.past import Past
 from ortconv.optimizer.extended.attention.projection import Projection
 from ortconv.optimizer.insertion import insert, reshaped
+from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import DimOf, Element, refined, target
 
 MERGE = (0, 2, 1, 3)
@@ -111,8 +112,8 @@ def with_past(f: Found, past: Past, context: Context) -> Node:
 
 def _operands(f: Found, sides: tuple[Heads, Heads], apart: bool) -> list[Value | None]:
     """Query, keys, values and masks as inputs of MultiHeadAttention; keys and values as heads if `apart`."""
-    query = _packed_rows(f.query, f.root)
-    return [query, *(side.whole if apart else _packed_rows(side, f.root) for side in sides), *masks_of(f)]
+    query = packed_rows(f.query, f.root)
+    return [query, *(side.whole if apart else packed_rows(side, f.root) for side in sides), *masks_of(f)]
 
 
 def masks_of(f: Found) -> list[Value | None]:
@@ -158,7 +159,7 @@ def _make(
     return insert_new(New(op, without_absent(inputs), attrs, domain=MICROSOFT, outputs=len(types), types=types), f.root)
 
 
-def _packed_rows(side: Heads, before: Node) -> Value:
+def packed_rows(side: Heads, before: Node) -> Value:
     """Query, key or value in the shape (batch, length, hidden)."""
     source = side.source
     if source.constant is not None and source.rank == 4:
@@ -199,7 +200,7 @@ def by_groups(f: Found, masks: Masks) -> Found:
     if f.key.copies == 1:
         return f
     count, copies, size = f.key.count, f.key.copies, f.query.size
-    heads = _swapped(_packed_rows(f.query, f.root), (count, copies, size), f.root)
+    heads = _swapped(packed_rows(f.query, f.root), (count, copies, size), f.root)
     type = TensorType(DType.FLOAT, (heads.dim(0), None, count * size))
     rows = reshaped(heads, (0, -1, count * size), f.root, type)
     query = replace(f.query, source=rows, count=count, rows=None, whole=None)
@@ -229,6 +230,18 @@ def _swapped(rows: Value, parts: tuple[int, int, int], before: Node) -> Value:
     type = TensorType(DType.FLOAT, (*dims, second, first, size))
     transposed = insert("Transpose", [split], type, before, {"perm": Ints(SWAP_HEADS)})
     return reshaped(transposed, (0, 0, prod(parts)), before, TensorType(DType.FLOAT, (*dims, prod(parts))))
+
+
+def merges(root: Node, heads: Value) -> bool:
+    """True for the Transpose that merges heads, or a Reshape that merges those of one row, perhaps in groups, into a shape that is
+    known up to the batch.
+    """
+    if transpose_perm(root) == MERGE:
+        return True
+    dims, sizes = root.out.shape or (), numbers(*(heads.shape or ())[1:])
+    if not root.is_op("Reshape") or len(sizes) != 3:
+        return False
+    return bool(numbers(*dims)) or dims[1:] == (1, prod(sizes))
 
 
 def merge_of(root: Node) -> Node | None:

@@ -1,0 +1,184 @@
+"""ONNX's own Attention, of operator set 23 and later, splits, merges, shares and appends heads, instead of nodes around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.operands import only_reader
+from ortconv.ir.types import DType, TensorType, ValueType
+from ortconv.optimizer.conditions import equal_shapes, numbers, with_shape, without_absent
+from ortconv.optimizer.engine import Context, New, NewInput, Replacement, insert_new, rule
+from ortconv.optimizer.extended.attention import making
+from ortconv.optimizer.extended.attention.heads import SPLIT, Heads, is_known, split_heads
+from ortconv.optimizer.extended.attention.making import Found
+from ortconv.optimizer.extended.attention.past import Past, Pasts
+from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.permutation import transpose_perm
+
+NAME = "StandardAttentionFusion"
+
+
+class _Attention(NamedTuple):
+    """A node Attention(query, key, value, mask) of heads, and the values from which these are computed."""
+
+    node: Node
+    query: Heads
+    key: Heads
+    value: Heads
+
+    @property
+    def mask(self) -> Value | None:
+        return self.node.input(3)
+
+    @property
+    def scale(self) -> float:
+        stated = self.node.attr("scale", 0.0) or self.query.size**-0.5
+        return float(np.float32(stated * self.query.scale * self.key.scale))
+
+
+def fuse(graph: Graph, context: Context) -> int:
+    """Transpose(Attention(heads of q, k and v))  ->  Attention(q, k, v), if Reshapes and Transposes make the heads of rows
+
+    With heads that several queries share, the node reads them once. Keys and values behind earlier ones become inputs of the node,
+    and it returns both.
+    """
+    found = [f for node in graph if node.is_op("Attention") and (f := _find(node, context)) is not None]
+    pasts = Pasts(graph, ((f.key, f.value) for f in found))
+    done = sum(
+        not context.exhausted and _fuse(f, pasts, context) for f in reversed(found)
+    )  # first those that read others
+    if done:
+        graph.sort()  # keys and values that attention returns may be read before the place of the node
+    return done
+
+
+def _find(node: Node, context: Context) -> _Attention | None:
+    operands, mask = node.inputs[:3], node.input(3)
+    if len(without_absent(node.inputs)) > 4 or node.present_outputs != [node.out]:
+        return None
+    query, key, value = map(split_heads, operands)
+    if query is None or key is None or value is None or value.scale != 1 or query.copies != 1:
+        return None
+    shares = (key.count, key.copies) != (value.count, value.copies) or query.count % (key.count * key.copies)
+    if (
+        shares
+        or query.size != key.size
+        or not context.may_touch(node, *(n for side in (query, key, value) for n in side.nodes))
+    ):
+        return None
+    copies = query.count // key.count
+    if copies > key.copies or (key.copies > 1 and not _is_for_all_heads(mask)):
+        return None
+    found = _Attention(node, query, key, value)
+    return found if is_known(found.scale) else None
+
+
+def _is_for_all_heads(mask: Value | None) -> bool:
+    """True for a mask that ONNX Runtime before 1.25 accepts if heads are shared."""
+    return mask is None or mask.rank == 2 or (mask.rank in (3, 4) and mask.dim(-3) == 1)
+
+
+def _fuse(f: _Attention, pasts: Pasts, context: Context) -> bool:
+    graph, node, before, label = f.node.parent, f.node, len(f.node.parent), f.node.label
+    past = None if node.attr("is_causal", 0) else pasts.find(f.key, f.value, (f.query.source, f.mask))
+    if past is not None and not context.may_touch(node, *(side.node for side in past)):
+        past = None
+    later = (f.key, f.value) if past is None else (past[0].later, past[1].later)
+    root = None if any(side.is_whole for side in (f.query, *later)) else _merging(node)
+    if root is not None and context.may_touch(node, root):
+        _put_rows(f, root, past, later)
+    elif f.key.scale == 1 and (past is not None or f.key.copies > 1) and None not in (later[0].whole, later[1].whole):
+        made = _make(f, [node.inputs[0], later[0].whole, later[1].whole], past, node.out.type, {}, node)
+        graph.replace(node.out, made.out)
+        graph.remove_dead(node)
+    else:
+        return False
+    fewer = before - len(graph)
+    context.record(NAME, label, max(0, fewer) + 1, max(0, -fewer) + 1)
+    return True
+
+
+def _merging(node: Node) -> Node | None:
+    """The Transpose that merges the heads of the result, or a Reshape if there is one row; None if there is neither."""
+    root = only_reader(node.out)
+    if root is None or not making.merges(root, node.out):
+        return None
+    return root if root.op == "Transpose" or node.out.dim(2) == 1 else None
+
+
+def _put_rows(f: _Attention, root: Node, past: Past | None, later: tuple[Heads, Heads]) -> None:
+    copies = f.query.count // f.key.count
+    key, value = (replace(side, copies=copies) for side in (f.key, f.value))
+    found = Found(root, f.query, key, value, f.scale, None, None, (), None, False, False)
+    operands = [making.packed_rows(side, root) for side in (f.query, *later)]
+    type = TensorType(DType.FLOAT, (*found.outer, f.query.count * f.value.size))
+    heads: dict[str, Attribute] = {"q_num_heads": f.query.count, "kv_num_heads": f.key.count, "scale": f.scale}
+    making.put(found, _make(f, operands, past, type, heads, root).out)
+
+
+def _make(
+    f: _Attention,
+    operands: Sequence[Value | None],
+    past: Past | None,
+    type: ValueType | None,
+    attrs: dict[str, Attribute],
+    before: Node,
+) -> Node:
+    """The same attention to these operands. With a past, it takes the place of the Concats."""
+    graph, sides = f.node.parent, past or ()
+    inputs = without_absent([*operands, f.mask, *(side.earlier for side in sides)])
+    types = (type, *(side.node.out.type for side in sides))
+    new = New("Attention", inputs, {**f.node.attrs, **attrs}, outputs=len(types), types=types)
+    made = insert_new(new, before)
+    for side, present in zip(sides, made.present_outputs[1:]):
+        graph.replace(side.node.out, present)
+        graph.remove_dead(side.node)
+    return made
+
+
+_SPLIT = P("Reshape", "x", "heads", name="split")
+
+
+@rule("RotaryRowsFusion", P("RotaryEmbedding", P("Transpose", _SPLIT, name="transpose"), "cos", "sin", ...))
+def rotate_rows(m: Match) -> Replacement:
+    """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), of operator set 23"""
+    split, shape = m.node("split"), m.node("split").out.shape or ()
+    sizes = numbers(*shape[2:])
+    if len(sizes) != 2 or not equal_shapes(m.x.shape, (*shape[:2], prod(sizes))):
+        return None
+    return _transposed(
+        m, New("Reshape", [_rotated(m, m.x, m.x.type, sizes[0]), m.heads], like=split, types=[split.out.type])
+    )
+
+
+@rule("RotaryRowsFusion", P("RotaryEmbedding", P("Transpose", "x", name="transpose"), "cos", "sin", ...))
+def rotate_heads(m: Match) -> Replacement:
+    """RotaryEmbedding(Transpose(x))  ->  Transpose(Reshape(RotaryEmbedding(Reshape(x)))) of operator set 23, for rows of heads x"""
+    shape = m.x.shape or ()
+    sizes = numbers(*shape[2:])
+    if len(sizes) != 2:
+        return None
+    type = with_shape(m.x, (*shape[:2], prod(sizes)))
+    rows = New("Reshape", [m.x, np.array([0, 0, prod(sizes)], np.int64)], types=[type])
+    split = np.array([0, 0, *sizes], np.int64)
+    return _transposed(m, New("Reshape", [_rotated(m, rows, type, sizes[0]), split], types=[m.x.type]))
+
+
+def _rotated(m: Match, rows: NewInput, type: ValueType | None, count: int) -> New:
+    attrs = {**m.root.attrs, "num_heads": count}
+    return New("RotaryEmbedding", [rows, *m.root.inputs[1:]], attrs, like=m.root, types=[type])
+
+
+def _transposed(m: Match, heads: New) -> Replacement:
+    """Rows of heads, transposed as before; None if the Transpose does anything else."""
+    transpose = m.node("transpose")
+    return New("Transpose", [heads], like=transpose) if transpose_perm(transpose) == SPLIT else None
+
+
+ROTARY_ROWS = rotate_rows + rotate_heads
