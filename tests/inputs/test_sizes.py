@@ -524,7 +524,7 @@ def test_a_target_longer_than_a_rank_is_no_target() -> None:
 
 
 INVALID = {
-    "short pads": graph("y = com.microsoft.FusedConv<pads = [1]>(x, w)", w=(4, 3, 3, 3)),
+    "short pads": graph("y = com.microsoft.NhwcFusedConv<pads = [1]>(x, w)", w=(4, 3, 3, 3)),
     "one hidden size": graph(
         "y = com.microsoft.Attention<num_heads = 2, qkv_hidden_sizes = [4]>(x, w, b)",
         "float[N,L,K] x, float[K,12] w, float[12] b",
