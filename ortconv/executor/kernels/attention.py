@@ -63,7 +63,7 @@ def attention(
     if past_key is not None and past_value is not None:
         k, v = np.concatenate([past_key, k], axis=2), np.concatenate([past_value, v], axis=2)
     past = past_key.shape[2] if past_key is not None else 0
-    unscored = np.broadcast_to(widen(q[:0]).dtype.type(0), (*q.shape[:3], k.shape[2]))
+    unscored = np.broadcast_to(np.zeros((), widen(q[:0]).dtype), (*q.shape[:3], k.shape[2]))
     bias = _bias(unscored, attn_mask, past, nonpad_kv_seqlen, is_causal, left_window_size, right_window_size)
     rounded = rounding(dtype)
     products = rounded(_scaled_product(q, _shared(k, q.shape[1]), scale))
@@ -105,19 +105,19 @@ def _bias(
 ) -> Array:
     """The number added to the scores: the mask, and -inf for keys that are hidden or padding."""
     queries, keys = scores.shape[-2:]
-    never = scores.dtype.type(-np.inf)
-    bias = np.zeros((), scores.dtype)
+    zero, never = (np.full((), number, scores.dtype) for number in (0, -np.inf))
+    bias = zero
     if mask is not None:
-        bias = np.where(mask, scores.dtype.type(0), never) if mask.dtype == bool else widen(mask).astype(scores.dtype)
+        bias = np.where(mask, zero, never) if mask.dtype == bool else widen(mask).astype(scores.dtype)
         if bias.ndim:
             bias = np.pad(bias, [(0, 0)] * (bias.ndim - 1) + [(0, keys - bias.shape[-1])], constant_values=never)
     right = 0 if causal else right
     if left >= 0 or right >= 0:
         offset = past if lengths is None else lengths.reshape(-1).astype(np.int64) - queries
-        bias = bias + np.where(visible(queries, keys, offset, left, right), scores.dtype.type(0), never)
+        bias = bias + np.where(visible(queries, keys, offset, left, right), zero, never)
     if lengths is not None:
         valid = np.arange(keys) < lengths.reshape(-1, 1, 1, 1)
-        bias = bias + np.where(valid, scores.dtype.type(0), never)
+        bias = bias + np.where(valid, zero, never)
     return bias
 
 

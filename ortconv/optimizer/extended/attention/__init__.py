@@ -13,6 +13,7 @@ PASSES = (
     Pass("RotaryEmbeddingFusion", "extended.attention.rotary:fuse", "Neg", "Sub"),
     Pass("PartialRotaryFusion", "extended.attention.partial_rotary:RULES", _ROTARY),
     Pass("RotaryRowsFusion", "extended.attention.grouped:ROTARY_ROWS", _ROTARY),
+    Pass("PartialRotaryFusion", "extended.attention.standard:rotate_first_columns", "RotaryEmbedding"),
     Pass("RotaryRowsFusion", "extended.attention.standard:ROTARY_ROWS", "RotaryEmbedding"),
     Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand", "Tile"),
     Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),

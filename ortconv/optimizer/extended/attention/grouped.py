@@ -55,21 +55,21 @@ def rotate_one_row(m: Match) -> Replacement:
     return New("Reshape", [rotate(m, m.x, m.x.type), m.heads], like=split)
 
 
-NORMS = ("LayerNormalization", "SimplifiedLayerNormalization")
+NORMS = ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization")
 
 
 @rule("RotaryRowsFusion", rotated(P(NORMS, P("Transpose", "x", name="transpose"), ..., name="norm")))
 def norm_before_transpose(m: Match) -> Replacement:
     """RotaryEmbedding(Norm(Transpose(x)))  ->  RotaryEmbedding(Transpose(Norm(x))), for norms of each row of each head"""
     norm, transpose = m.node("norm"), m.node("transpose")
-    if m.x.rank != 4 or transpose_perm(transpose) != SPLIT or not _is_of_rows(norm):
+    if m.x.rank != 4 or transpose_perm(transpose) != SPLIT or not is_of_rows(norm):
         return None
     before = New(norm.op, [m.x, *norm.inputs[1:]], norm.attrs, like=norm, types=[m.x.type])
     heads = New("Transpose", [before], like=transpose, types=[transpose.out.type])
     return rotate(m, heads, m.root.out.type)
 
 
-def _is_of_rows(norm: Node) -> bool:
+def is_of_rows(norm: Node) -> bool:
     """True for a norm of (..., rows, size) over the last axis, with scale and bias of this axis, and one result."""
     scales = norm.present_inputs[1:]
     return len(norm.outputs) == 1 and attribute(norm, "axis") in (-1, 3) and all(v.rank == 1 for v in scales)
@@ -143,7 +143,7 @@ def swap_before_norm(m: Match) -> Replacement:
         by_head.out.shape, (*(m.x.shape or ())[:2], prod(parts[:2]), parts[2])
     ):
         return None
-    if not _is_of_rows(norm):
+    if not is_of_rows(norm):
         return None
     rows = New("Reshape", [_swap(m), m.cut], like=by_head, types=[by_head.out.type])
     return _reshaped(m, New(norm.op, [rows, *norm.inputs[1:]], norm.attrs, like=norm, types=[norm.out.type]))

@@ -17,7 +17,7 @@ from ortconv.optimizer.basic.nan_guard import projected_from
 from ortconv.optimizer.conditions import equal_shapes, numbers, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT, split_of_one_row
-from ortconv.optimizer.parts import part_of, sliced_part
+from ortconv.optimizer.parts import part_of
 from ortconv.optimizer.pattern import Match, P, PatternInput
 from ortconv.optimizer.permutation import Perm, transpose_perm
 
@@ -169,11 +169,15 @@ def _after_rows(fill: int, count: int, table: Array) -> Array:
 
 
 def _whole(m: Match) -> Value | None:
+    return joined_columns(m) if is_plain(m.node("rotation")) else None
+
+
+def joined_columns(m: Match) -> Value | None:
     """The tensor of rank 4 that the rotated part and the other one are slices of, which the Concat joins again."""
-    first, rest = sliced_part(m.part), sliced_part(m.rest)
+    first, rest = part_of(m.part), part_of(m.rest)
     if first is None or rest is None or first.x is not rest.x or first.x.rank != 4:
         return None
-    if m.root.attr("axis", 0) not in (3, -1) or not is_plain(m.node("rotation")):
+    if m.root.attr("axis", 0) not in (3, -1):
         return None
     joined = first.end == rest.start < rest.end == first.x.dim(3)
     return first.x if joined and (first.axis, rest.axis, first.start) == (3, 3, 0) else None

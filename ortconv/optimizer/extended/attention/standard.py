@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +15,10 @@ from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.optimizer.conditions import equal_shapes, numbers, with_shape, without_absent
 from ortconv.optimizer.engine import Context, New, NewInput, Replacement, insert_new, rule
 from ortconv.optimizer.extended.attention import making
-from ortconv.optimizer.extended.attention.heads import SPLIT, Heads, is_known, split_heads
+from ortconv.optimizer.extended.attention.grouped import NORMS, is_of_rows
+from ortconv.optimizer.extended.attention.heads import SPLIT, Heads, split_heads
 from ortconv.optimizer.extended.attention.making import Found
+from ortconv.optimizer.extended.attention.partial_rotary import joined_columns
 from ortconv.optimizer.extended.attention.past import Past, Pasts
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.permutation import transpose_perm
@@ -72,11 +74,10 @@ def _find(node: Node, context: Context) -> _Attention | None:
         or not context.may_touch(node, *(n for side in (query, key, value) for n in side.nodes))
     ):
         return None
-    copies = query.count // key.count
-    if copies > key.copies or (key.copies > 1 and not _is_for_all_heads(mask)):
+    if key.copies > 1 and not _is_for_all_heads(mask):
         return None
     found = _Attention(node, query, key, value)
-    return found if is_known(found.scale) else None
+    return found if 0 < found.scale < math.inf else None
 
 
 def _is_for_all_heads(mask: Value | None) -> bool:
@@ -150,7 +151,7 @@ def rotate_rows(m: Match) -> Replacement:
     """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), of operator set 23"""
     split, shape = m.node("split"), m.node("split").out.shape or ()
     sizes = numbers(*shape[2:])
-    if len(sizes) != 2 or not equal_shapes(m.x.shape, (*shape[:2], prod(sizes))):
+    if len(sizes) != 2 or not equal_shapes(m.x.shape, (*shape[:2], math.prod(sizes))):
         return None
     return _transposed(
         m, New("Reshape", [_rotated(m, m.x, m.x.type, sizes[0]), m.heads], like=split, types=[split.out.type])
@@ -164,10 +165,35 @@ def rotate_heads(m: Match) -> Replacement:
     sizes = numbers(*shape[2:])
     if len(sizes) != 2:
         return None
-    type = with_shape(m.x, (*shape[:2], prod(sizes)))
-    rows = New("Reshape", [m.x, np.array([0, 0, prod(sizes)], np.int64)], types=[type])
+    type = with_shape(m.x, (*shape[:2], math.prod(sizes)))
+    rows = New("Reshape", [m.x, np.array([0, 0, math.prod(sizes)], np.int64)], types=[type])
     split = np.array([0, 0, *sizes], np.int64)
     return _transposed(m, New("Reshape", [_rotated(m, rows, type, sizes[0]), split], types=[m.x.type]))
+
+
+@rule(
+    "RotaryRowsFusion",
+    P("RotaryEmbedding", P(NORMS, P("Transpose", "x", name="transpose"), ..., name="norm"), "cos", "sin", ...),
+)
+def norm_before_transpose(m: Match) -> Replacement:
+    """RotaryEmbedding(Norm(Transpose(x)))  ->  RotaryEmbedding(Transpose(Norm(x))) of operator set 23, for norms of each row of
+    each head
+    """
+    norm = m.node("norm")
+    if m.x.rank != 4 or not is_of_rows(norm):
+        return None
+    heads = _transposed(m, New(norm.op, [m.x, *norm.inputs[1:]], like=norm, types=[m.x.type]))
+    return heads and New("RotaryEmbedding", [heads, *m.root.inputs[1:]], like=m.root)
+
+
+@rule("PartialRotaryFusion", P("Concat", P("RotaryEmbedding", "part", "cos", "sin", ..., name="rotation"), "rest"))
+def rotate_first_columns(m: Match) -> Replacement:
+    "Concat(RotaryEmbedding(first columns of x), other columns)  ->  RotaryEmbedding<rotary_embedding_dim>(x) of operator set 23"
+    rotation, x, width = m.node("rotation"), joined_columns(m), m.part.dim(3)
+    if x is None or not isinstance(width, int) or rotation.attr("rotary_embedding_dim", 0) not in (0, width):
+        return None
+    attrs = {**rotation.attrs, "rotary_embedding_dim": width}
+    return New("RotaryEmbedding", [x, *rotation.inputs[1:]], attrs, like=rotation)
 
 
 def _rotated(m: Match, rows: NewInput, type: ValueType | None, count: int) -> New:
@@ -175,10 +201,12 @@ def _rotated(m: Match, rows: NewInput, type: ValueType | None, count: int) -> Ne
     return New("RotaryEmbedding", [rows, *m.root.inputs[1:]], attrs, like=m.root, types=[type])
 
 
-def _transposed(m: Match, heads: New) -> Replacement:
+def _transposed(m: Match, heads: New) -> New | None:
     """Rows of heads, transposed as before; None if the Transpose does anything else."""
     transpose = m.node("transpose")
-    return New("Transpose", [heads], like=transpose) if transpose_perm(transpose) == SPLIT else None
+    if transpose_perm(transpose) != SPLIT:
+        return None
+    return New("Transpose", [heads], like=transpose, types=[transpose.out.type])
 
 
-ROTARY_ROWS = rotate_rows + rotate_heads
+ROTARY_ROWS = rotate_rows + rotate_heads + norm_before_transpose
