@@ -16,7 +16,7 @@ from ortconv.optimizer.conditions import equal_shapes, numbers, with_shape, with
 from ortconv.optimizer.engine import Context, New, NewInput, Replacement, insert_new, rule
 from ortconv.optimizer.extended.attention import making
 from ortconv.optimizer.extended.attention.grouped import NORMS, is_of_rows
-from ortconv.optimizer.extended.attention.heads import SPLIT, Heads, split_heads
+from ortconv.optimizer.extended.attention.heads import SPLIT, Heads, split_heads, split_of_one_row
 from ortconv.optimizer.extended.attention.making import Found
 from ortconv.optimizer.extended.attention.partial_rotary import joined_columns
 from ortconv.optimizer.extended.attention.past import Past, Pasts
@@ -158,6 +158,13 @@ def rotate_rows(m: Match) -> Replacement:
     )
 
 
+@rule("RotaryRowsFusion", P("RotaryEmbedding", _SPLIT, "cos", "sin", ...))
+def rotate_one_row(m: Match) -> Replacement:
+    """RotaryEmbedding(Reshape(x))  ->  Reshape(RotaryEmbedding(x)) of operator set 23, if the only row of x is split into heads"""
+    sizes = split_of_one_row(m.node("split"))
+    return sizes and New("Reshape", [_rotated(m, m.x, m.x.type, sizes[0]), m.heads], like=m.node("split"))
+
+
 @rule("RotaryRowsFusion", P("RotaryEmbedding", P("Transpose", "x", name="transpose"), "cos", "sin", ...))
 def rotate_heads(m: Match) -> Replacement:
     """RotaryEmbedding(Transpose(x))  ->  Transpose(Reshape(RotaryEmbedding(Reshape(x)))) of operator set 23, for rows of heads x"""
@@ -209,4 +216,4 @@ def _transposed(m: Match, heads: New) -> New | None:
     return New("Transpose", [heads], like=transpose, types=[transpose.out.type])
 
 
-ROTARY_ROWS = rotate_rows + rotate_heads + norm_before_transpose
+ROTARY_ROWS = rotate_rows + rotate_one_row + rotate_heads + norm_before_transpose
