@@ -172,8 +172,14 @@ def broken_rule(op: str, name: str, why: str) -> GraphError:
     return GraphError(f"breaks a rule of the operator: {why}", node=f"{op} '{name or '?'}'", hint=_RULES)
 
 
+class UnimportedError(GraphError):
+    """The model does not import an operator set that its nodes use."""
+
+
 def inference_error(text: str, message: bytes) -> GraphError:
     """The error for a serialized model with whose nodes onnx's inference failed, for the reason in `text`."""
+    if "No opset import for domain" in text:
+        return UnimportedError(f"shape inference: {text}", hint=_IMPORT)
     proto = ModelProto.FromString(message)
     versions = {plain_domain(entry.domain): entry.version for entry in proto.opset_import}
     try:

@@ -74,6 +74,8 @@ def tensor_scatter(
 ) -> Array:
     axis %= past.ndim
     starts = np.zeros(len(past), np.int64) if write_indices is None else write_indices
+    if mode == "circular":
+        starts = starts % max(past.shape[axis], 1)  # a sum of large ones has no integer type
     out = past.copy()
     for start, target, source in zip(starts.tolist(), out, update):
         positions = np.arange(start, start + source.shape[axis - 1])

@@ -188,9 +188,10 @@ def test_unique_strings(sorted_):
     compare("Unique", [rows], {"sorted": sorted_, "axis": 0}, n_outputs=4)
 
 
-def test_tensor_scatter_wraps_in_circular_mode():
+@pytest.mark.parametrize("start", [3, 2**63 - 1])
+def test_tensor_scatter_wraps_in_circular_mode(start):
     past, update = np.zeros((2, 4, 3), F32), np.arange(1, 13, dtype=F32).reshape(2, 2, 3)
-    [got] = run_kernel("TensorScatter", [past, update, i64(3, 1)], {"mode": "circular"}, opset=24)
+    [got] = run_kernel("TensorScatter", [past, update, i64(start, 1)], {"mode": "circular"}, opset=24)
     assert_same(got[0, [3, 0]], update[0])
     assert_same(got[1, 1:3], update[1])
     assert np.count_nonzero(got) == update.size
