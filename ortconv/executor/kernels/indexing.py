@@ -64,6 +64,8 @@ def scatter_elements(x: Array, indices: Array, updates: Array, *, axis: int = 0,
 
 @kernel("ScatterND")
 def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
+    if not indices.shape[-1]:  # each update is of the shape of x
+        return scatter_nd(x[None], np.zeros((*indices.shape[:-1], 1), np.int64), updates, reduction=reduction)[0]
     shape = indices.shape[:-1] + x.shape[indices.shape[-1] :]
     return _scatter(x, tuple(np.moveaxis(indices, -1, 0)), shape, updates, reduction)
 
@@ -85,10 +87,14 @@ def tensor_scatter(
     return out
 
 
-table({
-    # Paddle's exporter writes conditions of the shape of x.
-    "Compress": lambda x, condition, *, axis=None: np.compress(condition.reshape(-1), x, axis=axis),
+@kernel("Compress")
+def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
+    """The condition may have the shape of x, as Paddle's exporter writes it, or be longer than the axis."""
+    length = x.size if axis is None else x.shape[axis]
+    return np.compress(condition.reshape(-1)[:length], x, axis=axis)
 
+
+table({
     "NonZero": lambda x: np.array(np.nonzero(np.atleast_1d(x)), np.int64),
 })  # fmt: skip
 

@@ -61,14 +61,25 @@ def _log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Any:
     return total if keepdims else total.squeeze(axes)
 
 
+def _norm(norm: Reduction) -> Reduction:
+    """A norm, which is at most the largest number of its type for integers of 32 bits."""
+
+    def limited(x: Array, axes: Axes, keepdims: bool) -> Any:
+        if x.dtype not in (np.int32, np.uint32):
+            return norm(x, axes, keepdims)
+        return np.minimum(norm(x.astype(np.float64), axes, keepdims), np.iinfo(x.dtype).max)
+
+    return limited
+
+
 _REDUCTIONS: dict[str, Reduction] = {
     "ReduceSum": precise_sum,
     "ReduceMean": mean,
     "ReduceMax": lambda x, axes, keepdims: x.max(axes, keepdims=keepdims, initial=_limits(x.dtype)[0]),
     "ReduceMin": lambda x, axes, keepdims: x.min(axes, keepdims=keepdims, initial=_limits(x.dtype)[1]),
     "ReduceProd": lambda x, axes, keepdims: x.prod(axes, x.dtype, keepdims=keepdims),
-    "ReduceL1": lambda x, axes, keepdims: precise_sum(np.abs(x), axes, keepdims),
-    "ReduceL2": lambda x, axes, keepdims: np.sqrt(precise_sum(x * x, axes, keepdims)),
+    "ReduceL1": _norm(lambda x, axes, keepdims: precise_sum(np.abs(x), axes, keepdims)),
+    "ReduceL2": _norm(lambda x, axes, keepdims: np.sqrt(precise_sum(x * x, axes, keepdims))),
     "ReduceSumSquare": lambda x, axes, keepdims: precise_sum(x * x, axes, keepdims),
     "ReduceLogSum": lambda x, axes, keepdims: np.log(precise_sum(x, axes, keepdims)),
     "ReduceLogSumExp": _log_sum_exp,

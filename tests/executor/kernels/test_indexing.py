@@ -82,6 +82,7 @@ def test_scatter_nd(reduction):
     compare("ScatterND", [X, indices, updates], attributes, opset=18)
     compare("ScatterND", [X.astype(I64), np.array([[0, 1, 2, 3]]), i64(9)], attributes, opset=18)
     compare("ScatterND", [X, np.zeros((0, 1), I64), np.zeros((0, 3, 4, 5), F32)], attributes, opset=18)
+    compare("ScatterND", [X[0, 0], np.zeros((2, 0), I64), np.stack([X[0, 0], X[0, 1]])], attributes, opset=18)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,7 @@ def test_scatter_nd(reduction):
         (TEXT, [0, 1], 0),
         (X, X > 0, None),
         (X, [[1, 0, 1]], 1),
+        (X[:2], [1, 0, 1, 1], 0),
     ],
 )
 def test_compress(x, condition, axis):
