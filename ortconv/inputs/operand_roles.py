@@ -107,7 +107,9 @@ def is_divisor(value: Value) -> bool:
 def is_size(value: Value) -> bool:
     """True if elements of a list of integers become sizes, perhaps among others."""
     readers = _readers(value)
-    return value.dtype in (DType.INT32, DType.INT64) and any(operand_role(node, slot).is_shape for node, slot in readers)
+    return value.dtype in (DType.INT32, DType.INT64) and any(
+        operand_role(node, slot).is_shape for node, slot in readers
+    )
 
 
 def is_condition(value: Value) -> bool:

@@ -16,8 +16,8 @@ from ortconv.ir.tensor import Array
 
 
 def _affine(x: Array, coefficients: Sequence[float], intercepts: Sequence[float] | None, targets: int) -> Array:
-    """(N, targets) from rows; the coefficients of each target are contiguous. Those beyond the last target are not used, and neither
-    are intercepts of another number.
+    """(N, targets) from rows; the coefficients of each target are contiguous. Those beyond the last target are not used, nor are
+    intercepts of another number.
     """
     weights = np.asarray(coefficients, x.dtype)[: targets * x.shape[1]]
     if weights.size < targets * x.shape[1]:

@@ -41,7 +41,9 @@ older("Reshape", "shape", until=1)
 
 @kernel("Squeeze", since=13)
 def squeeze(x: Array, axes: Array | None = None) -> Array:
-    return x.squeeze(integers(axes)) if axes is not None and axes.size else x.squeeze()
+    if axes is None or not axes.size:
+        return x.squeeze()
+    return x.squeeze(tuple({axis + x.ndim if axis < 0 else axis for axis in integers(axes)}))  # axes may be repeated
 
 
 older("Squeeze", "axes", until=12)

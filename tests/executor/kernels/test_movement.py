@@ -29,6 +29,7 @@ CASES = [
     ("Flatten", [SCALAR], {"axis": 0}),
     ("Squeeze", [zeros(1, 2, 1)], {}),
     ("Squeeze", [zeros(1, 2, 1), i64(-1)], {}),
+    ("Squeeze", [zeros(1, 2, 1), i64(0, 0, -3)], {}),
     ("Squeeze", [zeros(1, 2, 1), i64()], {}),
     ("Unsqueeze", [X, i64(0, -1)], {}),
     ("Unsqueeze", [X, i64(5, 2)], {}),
