@@ -65,7 +65,8 @@ def scatter_elements(x: Array, indices: Array, updates: Array, *, axis: int = 0,
 @kernel("ScatterND")
 def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
     if not indices.shape[-1]:  # each update is of the shape of x
-        return scatter_nd(x[None], np.zeros((*indices.shape[:-1], 1), np.int64), updates, reduction=reduction)[0]
+        x, indices = x[None], np.zeros((*indices.shape[:-1], 1), np.int64)
+        return np.asarray(scatter_nd(x, indices, updates, reduction=reduction)[0])
     shape = indices.shape[:-1] + x.shape[indices.shape[-1] :]
     return _scatter(x, tuple(np.moveaxis(indices, -1, 0)), shape, updates, reduction)
 
