@@ -57,6 +57,17 @@ def test_onnxruntime_runs_the_file(library: Path, source: Path, level: str) -> N
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_the_operator_set_of_a_library_need_not_be_imported(library: Path, source: Path) -> None:
+    proto = onnx.parser.parse_model(MODEL)
+    del proto.opset_import[1]
+    onnx.save(proto, source)
+    output = source.with_suffix(".ort")
+    result = ortconv.convert(source, output, custom_op_library=library)
+    assert [w for w in result.warnings if "test.ops" in w]
+    for ours, theirs in zip(run(output, library), run(source, library), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_types_come_from_the_library(library: Path, source: Path) -> None:
     output = source.with_suffix(".ort")
     ortconv.convert(source, output, custom_op_library=library, optimization_level="disable")

@@ -12,7 +12,15 @@ import numpy as np
 
 from ortconv.errors import UnsupportedError, UsageError
 from ortconv.inputs.categories import with_known_elements
-from ortconv.inputs.operand_roles import is_condition, is_divisor, is_float_index, parameter, sequences, upper_bound
+from ortconv.inputs.operand_roles import (
+    is_condition,
+    is_divisor,
+    is_float_index,
+    is_size,
+    parameter,
+    sequences,
+    upper_bound,
+)
 from ortconv.inputs.problem import Problem, Sizes
 from ortconv.inputs.repair import repair
 from ortconv.inputs.shapes import infer_shapes
@@ -242,6 +250,8 @@ def _content(rng: np.random.Generator, value: Value, dtype: DType, shape: tuple[
     made = _array(rng, dtype, shape, bound)
     if is_divisor(value):
         made[made == 0] = 1
+    if seed and is_size(value):
+        made += 1
     if dtype in MASKS and bound == 2 and len(shape) > 1:
         made[..., :1] = 1
     return made

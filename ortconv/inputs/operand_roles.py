@@ -104,6 +104,14 @@ def is_divisor(value: Value) -> bool:
     return is_integer and any(node.op in ("Div", "Mod") and slot == 1 for node, slot in _readers(value))
 
 
+def is_size(value: Value) -> bool:
+    """True if elements of a list of integers become sizes, perhaps among others."""
+    readers = _readers(value)
+    return value.dtype in (DType.INT32, DType.INT64) and any(
+        operand_role(node, slot).is_shape for node, slot in readers
+    )
+
+
 def is_condition(value: Value) -> bool:
     """True if an input decides which branch of an If runs."""
     return value.dtype is DType.BOOL and any(node.is_op("If") and slot == 0 for node, slot in value.uses)
@@ -256,6 +264,7 @@ ROLES: dict[str, dict[str, dict[int, Role]]] = {
         "Col2Im": {1: Role(_image), 2: Role(_block)},
         "ConstantOfShape": {0: Role(_declared, is_shape=True)},
         "CumSum": {1: ZERO},
+        "DFT": {1: WINDOW, 2: _number(-2)},
         "Expand": {1: Role(_declared, is_shape=True)},
         "GatherND": {1: IN_TUPLES},
         "MaxUnpool": {2: LIKE_OUTPUT},

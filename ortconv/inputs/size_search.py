@@ -14,7 +14,7 @@ from ortconv.inputs.budget import SHARE_OF_SOLVING, BeyondBudgetError, Clock, Se
 from ortconv.inputs.climb import Reached, climb
 from ortconv.inputs.demands import Numbers, Shapes
 from ortconv.inputs.feeds import SEEDS, Choice, fitting, free_problem, make, sizes_to_try
-from ortconv.inputs.operand_roles import is_condition
+from ortconv.inputs.operand_roles import is_condition, is_size
 from ortconv.inputs.problem import Problem, Sizes
 from ortconv.inputs.shapes import infer_shapes
 from ortconv.inputs.sizes import can_be_met, solve
@@ -159,7 +159,8 @@ def _draws(problem: Problem) -> int:
     """Number of draws of the inputs: those of the cases; more if shapes depend on elements."""
     cases = _cases(problem)
     nodes = (node for node in problem.graph.walk() if not node.subgraphs)
-    return max(cases, DRAWS) if any(traits(node).has(Trait.SHAPED_BY_DATA) for node in nodes) else cases
+    by_data = any(traits(node).has(Trait.SHAPED_BY_DATA) for node in nodes) or any(map(is_size, problem.made))
+    return max(cases, DRAWS) if by_data else cases
 
 
 def _cases(problem: Problem) -> int:

@@ -166,14 +166,21 @@ def _located(text: str) -> Iterator[tuple[str, str, str]]:
             yield head[1], head[2] or "", why
 
 
+class UnimportedError(GraphError):
+    """The model does not import an operator set that its nodes use."""
+
+
 def broken_rule(op: str, name: str, why: str) -> GraphError:
     """The error for a node that breaks a rule of its operator. `why` is the reason from onnx's inference."""
     why = re.sub(r"^\[\w+\] ", "", why.removesuffix(f" in node {op} ({name})."))
-    return GraphError(f"breaks a rule of the operator: {why}", node=f"{op} '{name or '?'}'", hint=_RULES)
+    kind, hint = (UnimportedError, _IMPORT) if _UNIMPORTED in why else (GraphError, _RULES)
+    return kind(f"breaks a rule of the operator: {why}", node=f"{op} '{name or '?'}'", hint=hint)
 
 
 def inference_error(text: str, message: bytes) -> GraphError:
     """The error for a serialized model with whose nodes onnx's inference failed, for the reason in `text`."""
+    if _UNIMPORTED in text:
+        return UnimportedError(f"shape inference: {text}", hint=_IMPORT)
     proto = ModelProto.FromString(message)
     versions = {plain_domain(entry.domain): entry.version for entry in proto.opset_import}
     try:
@@ -188,6 +195,7 @@ def inference_error(text: str, message: bytes) -> GraphError:
     return GraphError(f"shape inference: {text}") if located is None else broken_rule(*located)
 
 
+_UNIMPORTED = "No opset import for domain"
 _RULES = "onnxruntime refuses the model as well: mend it where it is exported"
 _IMPORT = "opset_import must name the versions it uses"
 _RAISE_IR = f"load the model with onnx.load, set its ir_version to {OLDEST_IR}, and save it"

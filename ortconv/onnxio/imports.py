@@ -111,6 +111,18 @@ def import_used(proto: ModelProto, message: bytes, warn: Callable[[str], None]) 
         proto.opset_import.add(domain="" if own[0].domain else "ai.onnx", version=own[0].version)
 
 
+def import_unknown(proto: ModelProto, warn: Callable[[str], None]) -> None:
+    """Import version 1 of operator sets that nodes use and the model does not import. ONNX Runtime imports those of a library of
+    custom operators.
+    """
+    imported = {plain_domain(entry.domain) for entry in proto.opset_import}
+    for domain in dict.fromkeys(map(domain_of, walk(proto.graph.node))):
+        if domain not in imported:
+            check_text(domain)
+            proto.opset_import.add(domain=domain, version=1)
+            warn(f"the model uses operators of {domain} without importing it: version 1 is imported")
+
+
 def _version_with(domain: str, ops: Iterable[str]) -> int:
     """The oldest version in which each of these operators has its newest definition, which is the one that ONNX Runtime uses."""
     newest = KNOWN[domain]

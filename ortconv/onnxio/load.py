@@ -15,11 +15,11 @@ from ortconv.ir.model import OLDEST_OPSET, Model
 from ortconv.ir.signature import check_signatures
 from ortconv.onnxio import wire
 from ortconv.onnxio.build import PackedNodes, Resolve, begin
-from ortconv.onnxio.check import check_versions, not_onnx
+from ortconv.onnxio.check import UnimportedError, check_versions, not_onnx
 from ortconv.onnxio.complete_types import keep_unknown, stated_types
 from ortconv.onnxio.declared import bare, infer_declared
 from ortconv.onnxio.external import ExternalData
-from ortconv.onnxio.imports import import_used, keep_last_imports, raise_opset
+from ortconv.onnxio.imports import import_unknown, import_used, keep_last_imports, raise_opset
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
 from ortconv.onnxio.messages import contents, graphs, input_symbols, walk
 from ortconv.onnxproto import GraphProto, ModelProto, TensorProto
@@ -114,6 +114,8 @@ def _load(
     """The model. The hint of an error says so if only the fixed sizes are at fault."""
     try:
         return _built(data, external, fix_dims, oldest_opset, check)
+    except UnimportedError:
+        return _built(data, external, fix_dims, oldest_opset, check, has_library=True)
     except GraphError as error:
         if fix_dims:
             with suppress(OrtconvError):
@@ -123,7 +125,12 @@ def _load(
 
 
 def _built(
-    data: memoryview, external: ExternalData | None, fix_dims: Sizes | None, oldest_opset: int, check: Check | None
+    data: memoryview,
+    external: ExternalData | None,
+    fix_dims: Sizes | None,
+    oldest_opset: int,
+    check: Check | None,
+    has_library: bool = False,
 ) -> Model:
     message, payloads = _skeleton(data)
     proto = _parse(data, message)
@@ -133,6 +140,8 @@ def _built(
     warnings: list[str] = []
     has_functions = bool(proto.functions)
     _standardize(proto, message, oldest_opset, check, warnings.append)
+    if has_library:
+        import_unknown(proto, warnings.append)
     if fix_dims:
         _fix_dims(proto.graph, fix_dims)
     defaults = _hide_defaults(proto)

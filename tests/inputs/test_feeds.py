@@ -17,7 +17,9 @@ from ortconv.errors import UnsupportedError
 from ortconv.inputs.candidates import accepted, candidates, first_run
 from ortconv.inputs.feeds import Draw, changed, free_problem, generate, make
 from ortconv.inputs.operand_roles import upper_bound
+from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
+from ortconv.runtime.session import Session
 
 CAUSAL_HALF = """<ir_version: 8, opset_import: ["": 17]>
 g (float16[1, 16, 64] x, int64[batch, 16] attention_mask, bool[keys] flags) => (float16[1, 16, 64] y, bool[keys] same) {
@@ -207,6 +209,17 @@ def test_indices_are_found_behind_operators_that_move_them(between: str) -> None
     table, sizes, _ = from_proto(onnx.parser.parse_model(text)).graph.inputs
     assert upper_bound(table) == 5
     assert upper_bound(sizes) == 2
+
+
+@pytest.mark.parametrize("shape", ["1, 5, 2", "5, 1"])
+def test_a_dft_has_points_and_an_axis(shape: str) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 20]>
+        g (float[{shape}] x, int64 points, int64 axis) => (y) {{ y = DFT(x, points, axis) }}"""
+    graph = from_proto(onnx.parser.parse_model(text)).graph
+    for seed in range(4):
+        feeds = next(candidates(graph, seed))
+        assert Session(Model(graph)).run(None, feeds)
+        assert feeds["points"] > 1
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "int8"])

@@ -139,6 +139,13 @@ def test_elements_that_determine_shapes_are_found_by_trial(count: int) -> None:
     assert np.count_nonzero(first_trial(case, Clock(Budget())).feeds["x"]) == count
 
 
+def test_elements_that_become_sizes_are_drawn_again() -> None:
+    """Where a product of the elements is a size too, zeros keep dimensions that are not there."""
+    body = "a = Gather(x, i) b = Gather(x, j) n = Mul(a, b) z = ConstantOfShape(n) t = Concat<axis = 0>(o, x) y = Reshape(z, t)"
+    case = graph(body, "int64[2] x", i=ints(0), j=ints(1), o=ints(1))
+    assert np.all(first_trial(case, Clock(Budget())).feeds["x"] > 0)
+
+
 def test_every_case_of_the_conditions_comes_before_long_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """With d false, there are too few elements for the second Reshape, whatever the target of the first one is."""
     runs: list[tuple[Any, ...]] = []

@@ -232,9 +232,18 @@ def test_operator_sets_that_onnxruntime_imports_by_itself(header: str, body: str
     np.testing.assert_allclose(ran[1], ran[0], rtol=1e-6)
 
 
-def test_domains_that_nobody_knows_are_not_imported() -> None:
-    with pytest.raises(GraphError, match="No opset import for domain"):
-        loaded("g (float x) => (float y) { y = other.Thing(x) }")
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = other.Thing(x)",
+        "c = Constant<value = bool {1}>() "
+        "y = If(c) <then_branch = t () => (z) { z = other.Thing(x) }, else_branch = e () => (w) { w = Neg(x) }>",
+    ],
+)
+def test_the_domain_of_a_custom_operator_is_imported(body: str) -> None:
+    model = loaded(f"g (float x) => (float y) {{ {body} }}")
+    assert model.graph.opset("other") == 1
+    assert model.warnings == ["the model uses operators of other without importing it: version 1 is imported"]
 
 
 def test_known_operator_sets() -> None:

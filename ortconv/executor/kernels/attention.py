@@ -105,8 +105,8 @@ def _bias(
 ) -> Array:
     """The number added to the scores: the mask, and -inf for keys that are hidden or padding."""
     queries, keys = scores.shape[-2:]
-    zero, never = (np.full((), number, scores.dtype) for number in (0, -np.inf))
-    bias = zero
+    zero, never = np.full((), 0, scores.dtype), np.full((), -np.inf, scores.dtype)
+    bias: Array = zero
     if mask is not None:
         bias = np.where(mask, zero, never) if mask.dtype == bool else widen(mask).astype(scores.dtype)
         if bias.ndim:

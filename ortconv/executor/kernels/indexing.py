@@ -64,6 +64,9 @@ def scatter_elements(x: Array, indices: Array, updates: Array, *, axis: int = 0,
 
 @kernel("ScatterND")
 def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
+    if not indices.shape[-1]:  # each update is of the shape of x
+        x, indices = x[None], np.zeros((*indices.shape[:-1], 1), np.int64)
+        return np.asarray(scatter_nd(x, indices, updates, reduction=reduction)[0])
     shape = indices.shape[:-1] + x.shape[indices.shape[-1] :]
     return _scatter(x, tuple(np.moveaxis(indices, -1, 0)), shape, updates, reduction)
 
@@ -74,6 +77,8 @@ def tensor_scatter(
 ) -> Array:
     axis %= past.ndim
     starts = np.zeros(len(past), np.int64) if write_indices is None else write_indices
+    if mode == "circular":
+        starts = starts % max(past.shape[axis], 1)  # a sum of large ones has no integer type
     out = past.copy()
     for start, target, source in zip(starts.tolist(), out, update):
         positions = np.arange(start, start + source.shape[axis - 1])
@@ -84,9 +89,9 @@ def tensor_scatter(
 
 
 table({
-    # Paddle's exporter writes conditions of the shape of x.
-    "Compress": lambda x, condition, *, axis=None: np.compress(condition.reshape(-1), x, axis=axis),
-
+    # Conditions may have the shape of x, as Paddle's exporter writes them, or be longer than the axis.
+    "Compress": lambda x, condition, *, axis=None:
+        np.compress(condition.reshape(-1)[: x.size if axis is None else x.shape[axis]], x, axis=axis),
     "NonZero": lambda x: np.array(np.nonzero(np.atleast_1d(x)), np.int64),
 })  # fmt: skip
 

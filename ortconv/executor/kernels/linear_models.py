@@ -16,12 +16,12 @@ from ortconv.ir.tensor import Array
 
 
 def _affine(x: Array, coefficients: Sequence[float], intercepts: Sequence[float] | None, targets: int) -> Array:
-    """(N, targets) from rows; the coefficients of each target are contiguous. Those beyond the last target are not used."""
+    """(N, targets) from rows; each target has contiguous coefficients. Further ones and intercepts of another number are unused."""
     weights = np.asarray(coefficients, x.dtype)[: targets * x.shape[1]]
     if weights.size < targets * x.shape[1]:
         raise GraphError(f"{weights.size} coefficients do not go with {targets} targets of {x.shape[1]} features")
     y = x @ weights.reshape(targets, x.shape[1]).T
-    return np.asarray(y + np.asarray(intercepts, x.dtype) if intercepts else y)
+    return np.asarray(y + np.asarray(intercepts, x.dtype) if len(intercepts or ()) == targets else y)
 
 
 @kernel("LinearRegressor", domain=ML)
@@ -47,11 +47,14 @@ def linear_classifier(
     multi_class: int = 0,
     post_transform: str = "NONE",
 ) -> tuple[Array, Array]:
-    labels = class_labels(classlabels_ints, classlabels_strings)
+    """Without labels, a single score says whether a row belongs to the class."""
     rows = as_rows(x)
     classes = len(intercepts) if intercepts else len(coefficients) // max(1, rows.shape[1])
     scores = _affine(rows, coefficients, intercepts, classes)
-    if scores.shape[1] == 1 and len(labels) == 2:
+    if classes == 1 and not classlabels_ints and not classlabels_strings:
+        return (scores[:, 0] > 0).astype(np.int64), transformed(scores, post_transform)
+    labels = class_labels(classlabels_ints, classlabels_strings)
+    if classes == 1 and len(labels) == 2:
         positive = scores[:, 0]
         return labels[(positive > 0).astype(int)], both_classes(positive, post_transform, complement=True)
     return labels[scores.argmax(axis=1)], transformed(scores, post_transform)
@@ -137,11 +140,11 @@ def _pairwise_scores(
 ) -> Array:
     """(N, pairs): the decision between classes i < j, positive for i.
 
-    Row r of the coefficients has, for the vectors of a class, those against the r-th of the other classes.
+    Row r of the coefficients has, for the vectors of a class, those against the r-th of the other classes. Later ones are not used.
     """
     ends = np.cumsum(counts)
     spans = [slice(e - n, e) for e, n in zip(ends, counts)]
-    weights = np.asarray(coefficients, np.float64).reshape(len(counts) - 1, ends[-1])
+    weights = np.asarray(coefficients, np.float64)[: (len(counts) - 1) * ends[-1]].reshape(len(counts) - 1, ends[-1])
     columns = [
         similar[:, spans[i]] @ weights[j - 1, spans[i]] + similar[:, spans[j]] @ weights[i, spans[j]] + rho[pair]
         for pair, (i, j) in enumerate(combinations(range(len(counts)), 2))

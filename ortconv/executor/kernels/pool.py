@@ -29,7 +29,9 @@ def max_pool(
 
 
 def _max_with_indices(x: Array, w: Window, column_major: int) -> tuple[Array, Array]:
-    """The maxima, and the index of the first occurrence of each in the flattened (N, C, spatial...) input."""
+    """The maxima, and the index of the first occurrence of each in the flattened (N, C, spatial...) input. A window in the padding
+    has the index before its channel, as in ONNX Runtime.
+    """
     windows = np.stack(list(taps(x, w, lowest(x.dtype))))
     places = np.arange(prod(w.size)).reshape(1, 1, *w.size, order="F" if column_major else "C")
     place = np.broadcast_to(np.stack(list(taps(places, w, -1))), windows.shape)
@@ -37,7 +39,7 @@ def _max_with_indices(x: Array, w: Window, column_major: int) -> tuple[Array, Ar
     # A window of nothing but the lowest value must not point into the padding.
     first = np.where(np.take_along_axis(place, first, 0) < 0, (place >= 0).argmax(axis=0), first)
     plane = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1,) * len(w.size)) * prod(w.size)
-    index = plane + np.maximum(np.take_along_axis(place, first, 0)[0], 0)
+    index = plane + np.take_along_axis(place, first, 0)[0]
     return np.take_along_axis(windows, first, 0)[0], index.astype(np.int64)
 
 

@@ -84,7 +84,9 @@ def _register(op: str, reduction: Reduction) -> None:
         over: Axes = () if noop_with_empty_axes else tuple(range(x.ndim))
         if axes is not None and axes.size:
             over = tuple({a + x.ndim if a < 0 else a for a in integers(axes)})
-        return np.asarray(reduction(x, over, bool(keepdims))).astype(x.dtype, copy=False)
+        saturates = op in ("ReduceL1", "ReduceL2") and x.dtype in (np.int32, np.uint32)  # as in ONNX Runtime
+        y = np.asarray(reduction(x.astype(np.float64) if saturates else x, over, bool(keepdims)))
+        return (np.minimum(y, np.iinfo(x.dtype).max) if saturates else y).astype(x.dtype, copy=False)
 
     older(op, "axes", until=first - 1, fast=fast)
 

@@ -78,18 +78,22 @@ def _attributes(node: Node) -> Hashable:
 
 
 def _merge(graph: Graph, kept: Node, node: Node, merged: dict[Value, Value]) -> bool:
-    """Replace `node` by `kept`, also as a graph output; `_read` changes the readers. Return False if that is impossible."""
+    """Replace `node` by `kept`, also as a graph output; `_read` changes the readers. Return False if that is impossible.
+
+    A slot that both return stays; readers of other slots change.
+    """
     pairs = []
     for slot, old in enumerate(node.outputs):
         if old is None or not old.is_used:
             continue
         new = kept.output(slot)
-        if new is None or (old.is_output and new.is_output):
+        if new is None:
             return False
-        pairs.append((old, new))
+        if not (old.is_output and new.is_output):
+            pairs.append((old, new))
     for old, new in pairs:
         if old.is_output:
             graph.replace(old, new)
         else:
             merged[old] = new
-    return True
+    return bool(pairs)

@@ -82,6 +82,7 @@ def test_scatter_nd(reduction):
     compare("ScatterND", [X, indices, updates], attributes, opset=18)
     compare("ScatterND", [X.astype(I64), np.array([[0, 1, 2, 3]]), i64(9)], attributes, opset=18)
     compare("ScatterND", [X, np.zeros((0, 1), I64), np.zeros((0, 3, 4, 5), F32)], attributes, opset=18)
+    compare("ScatterND", [X[0, 0], np.zeros((2, 0), I64), np.stack([X[0, 0], X[0, 1]])], attributes, opset=18)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,7 @@ def test_scatter_nd(reduction):
         (TEXT, [0, 1], 0),
         (X, X > 0, None),
         (X, [[1, 0, 1]], 1),
+        (X[:2], [1, 0, 1, 1], 0),
     ],
 )
 def test_compress(x, condition, axis):
@@ -188,9 +190,10 @@ def test_unique_strings(sorted_):
     compare("Unique", [rows], {"sorted": sorted_, "axis": 0}, n_outputs=4)
 
 
-def test_tensor_scatter_wraps_in_circular_mode():
+@pytest.mark.parametrize("start", [3, 2**63 - 1])
+def test_tensor_scatter_wraps_in_circular_mode(start):
     past, update = np.zeros((2, 4, 3), F32), np.arange(1, 13, dtype=F32).reshape(2, 2, 3)
-    [got] = run_kernel("TensorScatter", [past, update, i64(3, 1)], {"mode": "circular"}, opset=24)
+    [got] = run_kernel("TensorScatter", [past, update, i64(start, 1)], {"mode": "circular"}, opset=24)
     assert_same(got[0, [3, 0]], update[0])
     assert_same(got[1, 1:3], update[1])
     assert np.count_nonzero(got) == update.size

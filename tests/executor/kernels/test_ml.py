@@ -207,6 +207,17 @@ def test_coefficients_beyond_the_last_class_are_not_used(tmp_path):
     compare(tmp_path, "LinearClassifier", [X], attributes, n_outputs=2)
 
 
+def test_intercepts_of_another_number_than_targets_are_not_used(tmp_path):
+    attributes = {"coefficients": np.linspace(-0.1, 0.2, 6).tolist(), "intercepts": [100.0], "targets": 2}
+    compare(tmp_path, "LinearRegressor", [X], attributes)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+def test_linear_classifier_without_labels(tmp_path, transform):
+    attributes = {"coefficients": [1.0, 0.5, -1.0], "intercepts": [0.1], "post_transform": transform}
+    compare(tmp_path, "LinearClassifier", [X], attributes, n_outputs=2)
+
+
 @pytest.mark.parametrize("transform", [t for t in TRANSFORMS if t != "PROBIT"])
 def test_linear_classifier_of_two_classes(tmp_path, transform):
     attributes = {"coefficients": [1.0, 0.5, -1.0], "intercepts": [0.1], "classlabels_strings": ["no", "yes"],
@@ -233,6 +244,12 @@ def svm(kind, classes, **more):
 @pytest.mark.parametrize("classes", [2, 3, 4])
 def test_svm_classifier(tmp_path, classes, kind):
     compare(tmp_path, "SVMClassifier", [X], svm(kind, classes), n_outputs=2, rtol=1e-4, atol=1e-5)
+
+
+def test_coefficients_of_further_support_vectors_are_not_used(tmp_path):
+    attributes = svm("RBF", 2)
+    attributes["coefficients"] += [1.0, -1.0]
+    compare(tmp_path, "SVMClassifier", [X], attributes, n_outputs=2, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("transform", [t for t in TRANSFORMS if t != "PROBIT"])

@@ -92,6 +92,14 @@ def test_the_average_of_a_large_image_has_the_error_of_short_sums(rng, is_last):
     assert np.abs(error).max() < 1e-4  # 0.2 if all pixels are one sum
 
 
+def test_the_index_of_a_window_in_the_padding():
+    window = {"kernel_shape": [2], "dilations": [2], "pads": [1, 1]}
+    x = np.ones((1, 2, 1), np.float32)
+    ours = run_kernel("MaxPool", [x], window, n_outputs=2)[1]
+    assert ours.ravel().tolist() == [-1, 0]
+    assert_same(ours, run_onnxruntime("MaxPool", [x], window, n_outputs=2)[1])
+
+
 def test_max_unpool(rng):
     x = rng.standard_normal((2, 3, 6, 8)).astype(np.float32)
     window = {"kernel_shape": [2, 2], "strides": [2, 2]}

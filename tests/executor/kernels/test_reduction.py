@@ -71,6 +71,12 @@ def test_extremes_of_nothing(op, dtype, want):
     assert got.tolist() == [want, want]
 
 
+@pytest.mark.parametrize("op", ["ReduceL1", "ReduceL2"])
+@pytest.mark.parametrize("numbers", [[-(2**31)], [50000, 50000], [2**30, 2**30, 2**30]])
+def test_norms_of_large_integers(op, numbers):
+    compare(op, [np.array(numbers, I32)], opset=20)
+
+
 @pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean", "ReduceLogSumExp", "ReduceL2"])
 def test_long_rows_infinities_and_float16(op):
     rng = np.random.default_rng(0)
