@@ -34,6 +34,7 @@ PASSES = (
     Pass("StoreFusion", "basic.stores:fuse_stores", "ScatterND", "ScatterElements"),
     Pass("IndexedMaskFusion", "basic.mask_index:RULES", "Gather", "GatherND", "And", "Where"),
     NAN_GUARDS,
+    Pass("SoftplusThresholdElimination", "basic.softplus:drop_threshold", "Softplus"),
     Pass("FloorDivisionFusion", "basic.floor_division:fuse_floor_division", "Where"),
     Pass("RowLookupFusion", "basic.lookup:look_up_rows"),
     Pass("SliceConcatToSpaceToDepthFusion", "basic.space_to_depth:fuse_space_to_depth", "Slice"),
