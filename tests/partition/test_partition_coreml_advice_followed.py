@@ -57,8 +57,6 @@ CASES = [
      {"r": i64(2), "version": 5, "after": {"r": i64(2), "form": MLP, "version": 6}}),
     ("to opset 10 or newer", NN, "float[4,4] x", "y = Slice <starts = [0], ends = [2]> (x)", "y = Slice (x, a, b)",
      {"opset": 9, "after": {"a": i64(0), "b": i64(2)}}),
-    ("leave kernel_shape out", NN, X, "y = Conv <kernel_shape = [2, 2]> (x, w)", "y = Conv (x, w)",
-     {"w": f32(2, 4, 3, 3), "numbers": False}),
     # convolutions, products
     ("leave it in parts", MLP, f"{X}, float[1,2,6,6] z", 'y = com.microsoft.FusedConv <activation = "Relu"> (x, w, b, z)',
      "c = Conv (x, w, b)  a = Add (c, z)  y = Relu (a)", {"w": f32(2, 4, 3, 3), "b": f32(2)}),

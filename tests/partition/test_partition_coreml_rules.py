@@ -192,8 +192,6 @@ CASES = [
     ((NN,), f"{X}, float[4,4,3,3] w", "y = Conv (x, w)", {}, [const(NN, "w", 1)]),
     ((MLP,), f"{X}, float[4,4,3,3] w", "y = Conv (x, w)", {}, []),
     (BOTH, f"{X}, float[4] b", "y = Conv (x, w, b)", {"w": f32(4, 4, 3, 3)}, [const("{}", "b", 2)]),
-    (BOTH, X, "y = Conv <kernel_shape = [2, 2]> (x, w)", {"w": f32(4, 4, 3, 3)},
-     ["attribute: kernel_shape is [2, 2]: input 1 'w' has [3, 3]"]),
     (BOTH, X, 'y = Conv <auto_pad = "SAME_LOWER"> (x, w)', {"w": f32(4, 4, 3, 3), "coreml_version": 6}, []),
     ((MLP,), X, 'y = Conv <auto_pad = "SAME_LOWER"> (x, w)', {"w": f32(4, 4, 3, 3), "coreml_version": 5},
      ["coreml-version: auto_pad SAME_LOWER needs CoreML version 6: the target has 5"]),

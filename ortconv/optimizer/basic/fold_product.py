@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Value
+from ortconv.ir.operands import reader_of
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.basic.fold_conv import PARAMETERS, batch_norm
-from ortconv.optimizer.conditions import FLOATS, rounded, rounded_sum, wide
+from ortconv.optimizer.conditions import FLOATS, are_numbers, rounded, rounded_sum, wide
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -27,6 +28,19 @@ def fold_product_mul(m: Match) -> Replacement:
         return None
     with np.errstate(all="ignore"):
         return _scaled(m, 1 / scale if m.root.op == "Div" else scale)
+
+
+@rule("MatMulMulFusion", P("Mul", _SUM, C("k", one=True), commutative=True), P("Div", _SUM, C("k", one=True)))
+def fold_branch_scale(m: Match) -> Replacement:
+    """(MatMul(x, w) + b) * k + z  ->  (MatMul(x, w * k) + b * k) + z, for a number k; also / k"""
+    total = reader_of(m.root.out, "Add")
+    if total is None or any(v.constant is not None for v in total.present_inputs):
+        return None
+    if m.tensor("w").rank != 2 or not are_numbers([m.k], m.x.rank):
+        return None
+    number = wide(m.k).reshape(1)
+    with np.errstate(all="ignore"):
+        return _scaled(m, np.repeat(1 / number if m.root.op == "Div" else number, m.tensor("w").shape[1]))
 
 
 _RESIDUAL = P("Mul", P("Add", _SUM, "z", commutative=True), C("k"), commutative=True, name="scaled")
@@ -98,4 +112,4 @@ def _scaled(m: Match, scale: Array, shift: Array | float = 0.0) -> New | None:
     return New("Add", [scaled, added], {}, like=m.optional_node("sum") or m.root, types=types)
 
 
-RULES = (*fold_product_mul, *fold_residual_mul, *fold_flattened_batch_norm, *fold_constant_sum)
+RULES = (*fold_product_mul, *fold_branch_scale, *fold_residual_mul, *fold_flattened_batch_norm, *fold_constant_sum)

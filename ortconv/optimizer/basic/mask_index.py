@@ -148,25 +148,12 @@ def fuse_lookup(m: Match) -> Replacement:
         return None
     longer = iter([i for i, d in enumerate(dims) if d != 1])
     along = [None if d == 1 else next(longer) for d in shape]
-    return _reshaped(m) if all(_runs_along(i, found, dims) for i, found in zip(along, parts)) else None
+    return _reshaped(m) if all(runs_along(i, found, dims) for i, found in zip(along, parts)) else None
 
 
-def _runs_along(axis: int | None, found: Strides, dims: Shape) -> bool:
+def runs_along(axis: int | None, found: Strides, dims: Shape) -> bool:
     """True if positions increase by 1 along this axis, and by 0 along the others. Axes of size 1 do not matter."""
     return all(d == 1 or s == (1 if i == axis else 0) for i, (s, d) in enumerate(zip(found, dims)))
-
-
-@rule("IndexedMaskFusion", P("ScatterND", "x", "index", "updates"))
-def fuse_store(m: Match) -> Replacement:
-    """ScatterND(x, Concat of all positions along the axes of x, y)  ->  y"""
-    x = m.x
-    parts = _components(m.index)
-    if parts is None or x.rank != len(parts) or m.root.attr("reduction", "none") != "none":
-        return None
-    dims = (m.index.shape or ())[:-1]
-    if not equal_shapes(x.shape, dims) or not equal_shapes(x.shape, m.updates.shape):
-        return None
-    return m.updates if all(_runs_along(axis, found, dims) for axis, found in enumerate(parts)) else None
 
 
 def _components(index: Value) -> list[Strides] | None:
@@ -241,7 +228,6 @@ def eliminate_selected_operand(m: Match) -> Replacement:
 RULES = (
     *fuse_flat_lookup,
     *fuse_lookup,
-    *fuse_store,
     *eliminate_and,
     *expand_other_condition,
     *eliminate_where,

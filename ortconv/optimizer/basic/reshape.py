@@ -15,6 +15,7 @@ from ortconv.ir.types import TensorType
 from ortconv.optimizer.basic.transpose_handlers import normal_axes
 from ortconv.optimizer.conditions import RESHAPES, equal_shapes, numbers, same_dim, same_shape, with_shape
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
+from ortconv.optimizer.parts import gathered
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import compose, identity, moves_only_ones, permuted_type, transpose_perm
 from ortconv.optimizer.shapes import (
@@ -317,6 +318,15 @@ def pick_before_transpose(m: Match) -> Replacement:
     return New("Gather", [m.x, m.index], {"axis": taken}, like=m.root)
 
 
+@rule("UnitGatherElimination", P("Unsqueeze", P("Gather", "x", "index", shared=True, name="gather"), ...))
+def put_axis_back(m: Match) -> Replacement:
+    """Unsqueeze(Gather(x, 0, axis), axis)  ->  x, for an axis of length 1"""
+    part, axes, rank = gathered(m.node("gather").out, keeps=False), axes_of(m.root), m.x.rank
+    if part is None or axes is None or rank is None or m.x.dim(part.axis) != 1:
+        return None
+    return m.x if axes in ((part.axis,), (part.axis - rank,)) else None
+
+
 @rule("ShapeSourceFusion", P("Gather", P("Shape", "x", shared=True, name="shape"), C("index", one=True)))
 def fuse_shape_source(m: Match) -> Replacement:
     """Gather(Shape(x), i)  ->  Gather(Shape(input), j), if the graph has an input with a dimension of the same name
@@ -393,6 +403,7 @@ RULES = (
     *transpose_fewer_axes,
     *transpose_before_stacking,
     *pick_before_transpose,
+    *put_axis_back,
     *fuse_shape_source,
     *fuse_quotient_source,
 )

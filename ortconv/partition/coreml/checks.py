@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import Check, dtype, dynamic, role
+from ortconv.partition.checks import Check, dtype, dynamic
 from ortconv.partition.policy import Objection, Objections, Target
 
 MAX_RANK = 5
@@ -69,11 +69,3 @@ def float16_version(unit: NodeUnit, target: Target) -> Objections:
     """Require CoreML version 6 for float16 in operators that select or repeat elements."""
     if unit.dtype(0) is DType.FLOAT16 and target.is_mlprogram:
         yield from needs_version(f"{unit.op} of float16", 6, target)
-
-
-def kernel_matches(unit: NodeUnit, target: Target) -> Objections:
-    """Require that kernel_shape, if stated, matches the weights."""
-    weights, kernel = unit.shape(1), unit.target.attr("kernel_shape", ())
-    if weights is not None and kernel and tuple(kernel) != weights[2:]:
-        message = f"kernel_shape is {list(kernel)}: {role(unit, 1)} has {list(weights[2:])}"
-        yield Objection("attribute", message, "leave kernel_shape out")

@@ -6,7 +6,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, rank
-from ortconv.partition.coreml.checks import by_format, kernel_matches, needs_version
+from ortconv.partition.coreml.checks import by_format, needs_version
 from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow
 from ortconv.partition.policy import Objection, Objections, Target
 
@@ -60,12 +60,12 @@ def transposed(unit: NodeUnit, target: Target) -> Objections:
         yield Objection("attribute", message, "state pads instead")
 
 
-PLAIN = all_of(rank(3, 4, 1), within_memory, kernel_matches, by_format(constant(1, 2), all_of(constant(2), same_lower)))
+PLAIN = all_of(rank(3, 4, 1), within_memory, by_format(constant(1, 2), all_of(constant(2), same_lower)))
 
 ROWS = (
     CoremlRow("Conv", check=PLAIN),
     CoremlRow("FusedConv", formats=ML_PROGRAM, types=dtype(DType.FLOAT, DType.FLOAT16), check=all_of(PLAIN, fused),
         domains=(MICROSOFT,)),
     CoremlRow("ConvTranspose", formats=ML_PROGRAM,
-        check=all_of(constant(1, 2), within_memory, kernel_matches, attribute_is("auto_pad", "NOTSET", "VALID"), transposed)),
+        check=all_of(constant(1, 2), within_memory, attribute_is("auto_pad", "NOTSET", "VALID"), transposed)),
 )  # fmt: skip

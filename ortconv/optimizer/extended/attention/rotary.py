@@ -144,7 +144,8 @@ class Tables:
 
 def fuse(graph: Graph, context: Context) -> int:
     """x * cos + Concat(-x[..., half:], x[..., :half]) * sin  ->  RotaryEmbedding(x, positions, cos, sin);
-    x * cos + Reshape(Concat(-x[..., 1::2], x[..., 0::2])) * sin  ->  RotaryEmbedding<interleaved=1>(x, positions, cos, sin);
+    x * cos + Reshape(Concat(-x[..., 1::2], x[..., 0::2])) * sin  ->  RotaryEmbedding<interleaved=1>(x, positions, cos, sin),
+    also if a Reshape gives the pairs an axis of their own;
     Concat(first * cos - second * sin, second * cos + first * sin), for halves of x  ->  RotaryEmbedding(x, positions, cos, sin)
 
     Counterpart: none: its GroupQueryAttentionFusion supports other providers only
@@ -196,6 +197,7 @@ def _rows(heads: Value, type: TensorType) -> Value | None:
 
 _IN_TURN = P("Reshape", P("Concat", P("Unsqueeze", P("Neg", "second"), ..., name="unsqueeze"), P("Unsqueeze", "first", ...,
     name="unsqueeze first"), name="join"), ..., name="merge")  # fmt: skip
+_IN_PAIRS = P("Reshape", P("Concat", P("Neg", "second"), "first", name="join"), ..., name="merge")
 _BY_HALVES = P("Concat", P("Neg", "second"), "first", name="join")
 
 
@@ -204,7 +206,10 @@ def _times(x: PatternInput, factor: str) -> P:
 
 
 _PATTERNS = {
-    "Add": [P("Add", _times("x", "cos"), _times(turned, "sin"), commutative=True) for turned in (_BY_HALVES, _IN_TURN)],
+    "Add": [
+        P("Add", _times("x", "cos"), _times(turned, "sin"), commutative=True)
+        for turned in (_BY_HALVES, _IN_TURN, _IN_PAIRS)
+    ],
     "Concat": [
         P(
             "Concat",
@@ -219,7 +224,8 @@ _PATTERNS = {
 def _rotation(m: Match) -> Rotation | None:
     """The rotation of float32 heads in a match. If rows come before heads, number and size of the heads must be known."""
     interleaved = "merge" in m.bound
-    x = _whole(m.first, m.second, interleaved)
+    paired = interleaved and "unsqueeze" not in m.bound
+    x = _of_pairs(m.first, m.second) if paired else _whole(m.first, m.second, interleaved)
     nodes = tuple(node for node, _ in m.nodes)
     if x is None or x.dtype is not DType.FLOAT or None in (only_reader(node.out) for node in nodes):
         return None
@@ -246,6 +252,18 @@ def _whole(first: Value, second: Value, interleaved: bool) -> Value | None:
     return a.x if (a, b) == tuple(AxisIndices(a.x, 3, indices) for indices in wanted) else None
 
 
+def _of_pairs(first: Value, second: Value) -> Value | None:
+    """The value of rank 4 whose pairs a Reshape puts along another axis, of which these are the two elements; else None."""
+    a, b = part_of(first), part_of(second)
+    split = None if a is None else producer_of(a.x, "Reshape")
+    if a is None or split is None or (a, b) != (AxisRange(a.x, 4, 0, 1), AxisRange(a.x, 4, 1, 2)):
+        return None
+    x, pairs = split.present_inputs[0], a.x
+    width = numbers(x.dim(3))
+    same = x.rank == 4 and pairs.rank == 5 and equal_shapes((x.shape or ())[:3], (pairs.shape or ())[:3])
+    return x if same and width and pairs.dim(4) == 2 and pairs.dim(3) == width[0] // 2 > 0 else None
+
+
 def _indices(part: AxisRange | None) -> AxisIndices | None:
     return part and AxisIndices(part.x, part.axis, range(part.start, part.end))
 
@@ -255,7 +273,8 @@ def _merges(m: Match, x: Value) -> bool:
     shape = m.node("merge").out.shape
     if shape is None or len(shape) != 4 or m.node("join").attr("axis", 0) not in (-1, 4):
         return False
-    if any(axes_of(m.node(name)) not in ((-1,), (4,)) for name in ("unsqueeze", "unsqueeze first")):
+    unsqueezes = filter(None, map(m.optional_node, ("unsqueeze", "unsqueeze first")))
+    if any(axes_of(node) not in ((-1,), (4,)) for node in unsqueezes):
         return False
     return equal_shapes(shape[:3], (x.shape or ())[:3])
 

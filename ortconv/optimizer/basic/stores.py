@@ -1,0 +1,236 @@
+"""Assignments to parts of a tensor, which exporters write as scatters at positions that are known."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import constant_of, own_producer, producer_of
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType, Shape
+from ortconv.optimizer.basic.mask_index import runs_along, strides
+from ortconv.optimizer.conditions import RESHAPES, array_of, equal_shapes, same_dim, uniform
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.parts import AxisRange, gathered, sliced_part
+from ortconv.optimizer.pattern import Match, P
+
+LARGEST = 1 << 20
+"""Maximum number of indices that are examined."""
+
+SCATTERS = ("ScatterND", "ScatterElements")
+
+
+class Store(NamedTuple):
+    """What a scatter writes: the block of x that starts at these positions, and covers every other axis."""
+
+    x: Value
+    starts: dict[int, int]
+    updates: Value
+
+    @property
+    def part(self) -> AxisRange | None:
+        """The range of the only axis that the block does not cover; None if there are several, or it is unknown."""
+        if len(self.starts) != 1:
+            return None
+        ((axis, start),) = self.starts.items()
+        size = self.updates.dim(axis)
+        return AxisRange(self.x, axis, start, start + size) if isinstance(size, int) else None
+
+
+def store_of(node: Node | None) -> Store | None:
+    """What a scatter writes, if its indices count up from known positions and every element is written once."""
+    if node is None or node.attr("reduction", "none") != "none":
+        return None
+    x, index, updates = node.present_inputs
+    if not x.shape or not index.shape or updates.rank != x.rank:
+        return None
+    starts = _block(x.shape, index, node.attr("axis", 0)) if node.op == "ScatterElements" else _blocks(x.shape, index)
+    return None if starts is None else Store(x, starts, updates)
+
+
+def _block(shape: Shape, index: Value, axis: int) -> dict[int, int] | None:
+    """Where the block of a ScatterElements starts."""
+    axis, number, dims = axis % len(shape), uniform(index), index.shape or ()
+    if len(dims) != len(shape) or any(not same_dim(a, b) for i, (a, b) in enumerate(zip(shape, dims)) if i != axis):
+        return None
+    if number is not None:
+        return _inside(shape, {axis: int(number)}, dims) if dims[axis] == 1 else None
+    const = constant_of(index)
+    if const is None or not 0 < const.size <= LARGEST:
+        return None
+    along = np.moveaxis(const.numpy(), axis, -1)
+    first = along[(0,) * (along.ndim - 1)]
+    if not (along == first).all() or not _counts_up(first):
+        return None
+    return _inside(shape, {axis: int(first[0])}, dims)
+
+
+def _blocks(shape: Shape, index: Value) -> dict[int, int] | None:
+    """Where the block of a ScatterND starts."""
+    dims = index.shape or ()
+    if dims[-1] != len(dims) - 1 or len(dims) - 1 > len(shape):
+        return None
+    grid = dims[:-1]
+    starts = _constant_starts(index) if index.constant is not None else _computed_starts(index, grid)
+    return None if starts is None else _inside(shape, dict(enumerate(starts)), grid)
+
+
+def _constant_starts(index: Value) -> list[int] | None:
+    array = array_of(index)
+    if not 0 < array.size <= LARGEST:
+        return None
+    grid = array.shape[:-1]
+    first = array[(0,) * len(grid)]
+    return first.tolist() if np.array_equal(array - first, np.moveaxis(np.indices(grid), 0, -1)) else None
+
+
+def _computed_starts(index: Value, grid: Shape) -> list[int] | None:
+    """The starts, if each column of the indices counts up from zero along its axis, or is a number."""
+    node = producer_of(index, "Concat")
+    if node is None or node.attr("axis", 0) not in (-1, len(grid)) or len(node.inputs) != len(grid):
+        return None
+    starts: list[int] = []
+    for axis, column in enumerate(node.present_inputs):
+        number, steps = uniform(column), strides(column)
+        if column.dim(-1) != 1:
+            return None
+        if number is not None and grid[axis] == 1:
+            starts.append(int(number))
+        elif steps is not None and runs_along(axis, steps[:-1], grid):
+            starts.append(0)
+        else:
+            return None
+    return starts
+
+
+def _counts_up(indices: Array) -> bool:
+    return all(b - a == 1 for a, b in pairwise(indices.tolist()))
+
+
+def _inside(shape: Shape, starts: dict[int, int], lengths: Shape) -> dict[int, int] | None:
+    """The starts along the axes that are not written as a whole; None if the block is not known to be inside the tensor."""
+    found = {axis: start for axis, start in starts.items() if start or not same_dim(lengths[axis], shape[axis])}
+    for axis, start in found.items():
+        size, length = shape[axis], lengths[axis]
+        if not isinstance(size, int) or not isinstance(length, int) or not 0 <= start <= size - length:
+            return None
+    return found
+
+
+@rule("StoreFusion", P(SCATTERS, "x", "index", "updates"))
+def fuse_stores(m: Match) -> Replacement:
+    """Stores of parts of a tensor, one after another  ->  Concat of the parts, or Pad
+
+    The parts lie along one axis and do not overlap. Between them are parts of the tensor before the stores: constants, or
+    Slices if that takes no more nodes.
+    """
+    last = store_of(m.root)
+    if last is None or not last.starts:
+        return last and last.updates
+    readers = [reader for reader, slot in m.root.out.uses if slot == 0 and any(map(reader.is_op, SCATTERS))]
+    if any(store_of(reader) is not None for reader in readers):
+        return None
+    stores = _chain(m.root, last)
+    return _padded(last) if len(stores) == 1 else _joined(stores)
+
+
+def _chain(node: Node, last: Store) -> list[Store]:
+    """This store and those before it whose results only the next one reads."""
+    found, ep = [last], node.ep
+    while (before := own_producer(found[-1].x, *SCATTERS)) is not None and before.ep == ep:
+        store = store_of(before)
+        if store is None:
+            break
+        found.append(store)
+    return found
+
+
+_PADDED = (DType.FLOAT, DType.DOUBLE, DType.INT32, DType.INT64, DType.INT8, DType.UINT8)
+"""Element types that Pad supports in every opset and release."""
+
+
+def _padded(store: Store) -> Replacement:
+    """Pad around a block that is written into a tensor of equal elements."""
+    filler, shape, dims = uniform(store.x), store.x.shape or (), store.updates.shape or ()
+    if filler is None or store.x.dtype not in _PADDED:
+        return None
+    before = [store.starts.get(axis, 0) for axis in range(len(shape))]
+    after = [
+        size - length - start if axis in store.starts and isinstance(size, int) and isinstance(length, int) else 0
+        for axis, (size, length, start) in enumerate(zip(shape, dims, before))
+    ]
+    return New("Pad", [store.updates, np.array([*before, *after], np.int64), np.asarray(filler)], {"mode": "constant"})
+
+
+def _joined(stores: list[Store]) -> Replacement:
+    """Concat of the parts that are stored, and of what is between them."""
+    x, found = stores[-1].x, [(store.part, store.updates) for store in stores]
+    parts = {part[1:]: updates for part, updates in reversed(found) if part is not None}
+    axes = {axis for axis, *_ in parts}
+    size = x.dim(min(axes, default=0))
+    if None in (part for part, _ in found) or len(axes) != 1 or not isinstance(size, int):
+        return None
+    pieces: list[NewInput] = []
+    end = 0
+    for (axis, start, stop), updates in sorted(parts.items(), key=lambda item: item[0]):
+        if start < end:
+            return None
+        pieces += [_rest(x, axis, end, start)] * (start > end) + [updates]
+        end = stop
+    (axis,) = axes
+    pieces += [_rest(x, axis, end, size)] * (end < size)
+    slices = sum(isinstance(piece, New) for piece in pieces)
+    return New("Concat", pieces, {"axis": axis}) if slices < len(stores) else None
+
+
+def _rest(x: Value, axis: int, start: int, end: int) -> NewInput:
+    """A part of the tensor before the stores."""
+    const = constant_of(x)
+    if const is not None:
+        return np.ascontiguousarray(const.numpy().take(range(start, end), axis))
+    return New("Slice", [x, *(np.array([n], np.int64) for n in (start, end, axis))], {})
+
+
+@rule(
+    "StoredPartElimination",
+    P(("Slice", "Gather"), P(SCATTERS, "x", "index", "updates", name="store", shared=True), ...),
+)
+def read_before_store(m: Match) -> Replacement:
+    """Slice(stored x, part)  ->  what is stored there; Slice(stored x, other part)  ->  Slice(x, other part); also Gather
+
+    The latter only if x has other readers: otherwise the store writes into the memory of x, and would have to copy it.
+    """
+    store = store_of(m.node("store"))
+    part, wanted = store and store.part, _wanted(m.root)
+    if store is None or part is None or wanted is None or part.axis != wanted.axis:
+        return None
+    if part.start <= wanted.start and wanted.end <= part.end:
+        return _from_updates(m.root, store, part, wanted)
+    if wanted.start < part.end and part.start < wanted.end:
+        return None
+    return New(m.root.op, [store.x, *m.root.inputs[1:]], like=m.root) if len(store.x.uses) > 1 else None
+
+
+def _wanted(node: Node) -> AxisRange | None:
+    return (
+        sliced_part(node.out)
+        if node.op == "Slice"
+        else gathered(node.out, keeps=False) or gathered(node.out, keeps=True)
+    )
+
+
+def _from_updates(node: Node, store: Store, part: AxisRange, wanted: AxisRange) -> Replacement:
+    """A part that has been stored; not another part of it by a Slice."""
+    if node.op != "Gather" or node.present_inputs[1].rank:
+        return store.updates if part == wanted._replace(x=part.x) else None
+    before = producer_of(store.updates, *RESHAPES)
+    if (
+        before is not None
+        and part.end - part.start == 1
+        and equal_shapes(before.present_inputs[0].shape, node.out.shape)
+    ):
+        return before.present_inputs[0]
+    return New("Gather", [store.updates, np.array(wanted.start - part.start, np.int64)], {"axis": part.axis})
