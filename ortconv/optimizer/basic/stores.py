@@ -53,19 +53,23 @@ def store_of(node: Node | None) -> Store | None:
 
 def _block(shape: Shape, index: Value, axis: int) -> dict[int, int] | None:
     """Where the block of a ScatterElements starts."""
-    axis, number, dims = axis % len(shape), uniform(index), index.shape or ()
-    if len(dims) != len(shape) or any(not same_dim(a, b) for i, (a, b) in enumerate(zip(shape, dims)) if i != axis):
+    axis, dims = axis % len(shape), index.shape or ()
+    if not equal_shapes((*shape[:axis], dims[axis], *shape[axis + 1 :]) if len(dims) == len(shape) else None, dims):
         return None
+    start = _start(index, axis)
+    return None if start is None else _inside(shape, {axis: start}, dims)
+
+
+def _start(index: Value, axis: int) -> int | None:
+    """The first index, if all count up from it along the axis; else None."""
+    number, const = uniform(index), constant_of(index)
     if number is not None:
-        return _inside(shape, {axis: int(number)}, dims) if dims[axis] == 1 else None
-    const = constant_of(index)
+        return int(number) if index.dim(axis) == 1 else None
     if const is None or not 0 < const.size <= LARGEST:
         return None
     along = np.moveaxis(const.numpy(), axis, -1)
     first = along[(0,) * (along.ndim - 1)]
-    if not (along == first).all() or not _counts_up(first):
-        return None
-    return _inside(shape, {axis: int(first[0])}, dims)
+    return int(first[0]) if (along == first).all() and _counts_up(first) else None
 
 
 def _blocks(shape: Shape, index: Value) -> dict[int, int] | None:
@@ -173,17 +177,21 @@ def _joined(stores: list[Store]) -> Replacement:
     size = x.dim(min(axes, default=0))
     if None in (part for part, _ in found) or len(axes) != 1 or not isinstance(size, int):
         return None
+    pieces = _pieces(x, dict(sorted(parts.items(), key=lambda item: item[0])), size)
+    slices = sum(isinstance(piece, New) for piece in pieces)
+    return New("Concat", pieces, {"axis": min(axes)}) if pieces and slices < len(stores) else None
+
+
+def _pieces(x: Value, parts: dict[tuple[int, int, int], Value], size: int) -> list[NewInput]:
+    """The parts (axis, start, end) of an axis of this size, and those of x between them; [] if parts overlap."""
     pieces: list[NewInput] = []
-    end = 0
-    for (axis, start, stop), updates in sorted(parts.items(), key=lambda item: item[0]):
+    end = axis = 0
+    for (axis, start, stop), updates in parts.items():
         if start < end:
-            return None
+            return []
         pieces += [_rest(x, axis, end, start)] * (start > end) + [updates]
         end = stop
-    (axis,) = axes
-    pieces += [_rest(x, axis, end, size)] * (end < size)
-    slices = sum(isinstance(piece, New) for piece in pieces)
-    return New("Concat", pieces, {"axis": axis}) if slices < len(stores) else None
+    return pieces + [_rest(x, axis, end, size)] * (end < size)
 
 
 def _rest(x: Value, axis: int, start: int, end: int) -> NewInput:
@@ -207,11 +215,10 @@ def read_before_store(m: Match) -> Replacement:
     part, wanted = store and store.part, _wanted(m.root)
     if store is None or part is None or wanted is None or part.axis != wanted.axis:
         return None
-    if part.start <= wanted.start and wanted.end <= part.end:
-        return _from_updates(m.root, store, part, wanted)
-    if wanted.start < part.end and part.start < wanted.end:
-        return None
-    return New(m.root.op, [store.x, *m.root.inputs[1:]], like=m.root) if len(store.x.uses) > 1 else None
+    common = range(max(part.start, wanted.start), min(part.end, wanted.end))
+    if not common:
+        return New(m.root.op, [store.x, *m.root.inputs[1:]], like=m.root) if len(store.x.uses) > 1 else None
+    return _from_updates(m.root, store, part, wanted) if len(common) == wanted.end - wanted.start else None
 
 
 def _wanted(node: Node) -> AxisRange | None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Ints, Value
 from ortconv.ir.operands import producer_of
+from ortconv.ir.symbols import as_dim, times
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Shape
 from ortconv.optimizer.basic.reshape import sizes_of
@@ -150,7 +151,7 @@ def split_heads_first(m: Match) -> Replacement:
     flat, rows, sizes = swap.out, dim_of(swap.out, perm.index(0)), numbers(heads, dims[2])
     if len(sizes) != 2 or 0 in sizes or flat.dim(perm.index(2)) != sizes[1]:
         return None
-    if dims[0] != rows and (not isinstance(batch, int) or flat.dim(0) != batch * sizes[0]):
+    if dims[0] != rows and flat.dim(0) not in {times(as_dim(batch), sizes[0])} - {None}:
         return None
     after, split = _SPLIT[perm], (rows, batch, *sizes)
     if batch == 1:

@@ -258,10 +258,9 @@ def _of_pairs(first: Value, second: Value) -> Value | None:
     split = None if a is None else producer_of(a.x, "Reshape")
     if a is None or split is None or (a, b) != (AxisRange(a.x, 4, 0, 1), AxisRange(a.x, 4, 1, 2)):
         return None
-    x, pairs = split.present_inputs[0], a.x
-    width = numbers(x.dim(3))
-    same = x.rank == 4 and pairs.rank == 5 and equal_shapes((x.shape or ())[:3], (pairs.shape or ())[:3])
-    return x if same and width and pairs.dim(4) == 2 and pairs.dim(3) == width[0] // 2 > 0 else None
+    x, shape = split.present_inputs[0], split.present_inputs[0].shape or ()
+    width = numbers(*shape[3:])
+    return x if len(width) == 1 and width[0] > 1 and equal_shapes(a.x.shape, (*shape[:3], width[0] // 2, 2)) else None
 
 
 def _indices(part: AxisRange | None) -> AxisIndices | None:

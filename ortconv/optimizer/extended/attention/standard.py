@@ -61,23 +61,29 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 def _find(node: Node, context: Context) -> _Attention | None:
-    operands, mask = node.inputs[:3], node.input(3)
+    heads = _heads(node)
+    if heads is None or not context.may_touch(node, *(n for side in heads for n in side.nodes)):
+        return None
+    found = _Attention(node, *heads)
+    fits = found.key.copies == 1 or _is_for_all_heads(found.mask)
+    return found if fits and 0 < found.scale < math.inf else None
+
+
+def _heads(node: Node) -> tuple[Heads, Heads, Heads] | None:
+    """Query, key and value of an Attention of heads that has no past and one result; else None."""
     if len(without_absent(node.inputs)) > 4 or node.present_outputs != [node.out]:
         return None
-    query, key, value = map(split_heads, operands)
-    if query is None or key is None or value is None or value.scale != 1 or query.copies != 1:
+    query, key, value = map(split_heads, node.inputs[:3])
+    if query is None or key is None or value is None:
         return None
-    shares = (key.count, key.copies) != (value.count, value.copies) or query.count % (key.count * key.copies)
-    if (
-        shares
-        or query.size != key.size
-        or not context.may_touch(node, *(n for side in (query, key, value) for n in side.nodes))
-    ):
-        return None
-    if key.copies > 1 and not _is_for_all_heads(mask):
-        return None
-    found = _Attention(node, query, key, value)
-    return found if 0 < found.scale < math.inf else None
+    return (query, key, value) if _agree(query, key, value) else None
+
+
+def _agree(query: Heads, key: Heads, value: Heads) -> bool:
+    """True if keys and values have as many heads, shared by as many queries, and only scores are scaled."""
+    if (key.count, key.copies, key.size) != (value.count, value.copies, query.size):
+        return False
+    return query.count % (key.count * key.copies) == 0 and (query.copies, value.scale) == (1, 1)
 
 
 def _is_for_all_heads(mask: Value | None) -> bool:
@@ -86,22 +92,32 @@ def _is_for_all_heads(mask: Value | None) -> bool:
 
 
 def _fuse(f: _Attention, pasts: Pasts, context: Context) -> bool:
-    graph, node, before, label = f.node.parent, f.node, len(f.node.parent), f.node.label
-    past = None if node.attr("is_causal", 0) else pasts.find(f.key, f.value, (f.query.source, f.mask))
-    if past is not None and not context.may_touch(node, *(side.node for side in past)):
-        past = None
+    graph, before, label = f.node.parent, len(f.node.parent), f.node.label
+    past = _past(f, pasts, context)
     later = (f.key, f.value) if past is None else (past[0].later, past[1].later)
-    root = None if any(side.is_whole for side in (f.query, *later)) else _merging(node)
-    if root is not None and context.may_touch(node, root):
+    root = None if any(side.is_whole for side in (f.query, *later)) else _merging(f.node)
+    if root is not None and context.may_touch(f.node, root):
         _put_rows(f, root, past, later)
-    elif f.key.scale == 1 and (past is not None or f.key.copies > 1) and None not in (later[0].whole, later[1].whole):
-        made = _make(f, [node.inputs[0], later[0].whole, later[1].whole], past, node.out.type, {}, node)
-        graph.replace(node.out, made.out)
-        graph.remove_dead(node)
-    else:
+    elif not _put_heads(f, past, later):
         return False
     fewer = before - len(graph)
     context.record(NAME, label, max(0, fewer) + 1, max(0, -fewer) + 1)
+    return True
+
+
+def _past(f: _Attention, pasts: Pasts, context: Context) -> Past | None:
+    """The Concats that the node can compute. Behind a past, a causal mask would hide other keys."""
+    past = None if f.node.attr("is_causal", 0) else pasts.find(f.key, f.value, (f.query.source, f.mask))
+    return past if past is None or context.may_touch(f.node, *(side.node for side in past)) else None
+
+
+def _put_heads(f: _Attention, past: Past | None, later: tuple[Heads, Heads]) -> bool:
+    """Let the node read heads as they are, without copies and Concats. Return False if there are none, or no such heads."""
+    graph, node, (key, value) = f.node.parent, f.node, (side.whole for side in later)
+    if f.key.scale != 1 or (past is None and f.key.copies == 1) or key is None or value is None:
+        return False
+    graph.replace(node.out, _make(f, [node.inputs[0], key, value], past, node.out.type, {}, node).out)
+    graph.remove_dead(node)
     return True
 
 
