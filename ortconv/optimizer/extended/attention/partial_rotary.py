@@ -124,7 +124,7 @@ def _is_attended(heads: Value) -> bool:
 
 def _attends(node: Node) -> bool:
     is_product = node.op in ("MatMul", "FusedMatMul") and all(v.constant is None for v in node.present_inputs)
-    return is_product or node.op == "MultiHeadAttention"
+    return is_product or node.op in ("Attention", "MultiHeadAttention")
 
 
 _BEFORE_PRODUCT = ("Mul", "Div", "Transpose", "Reshape")

@@ -1,4 +1,4 @@
-"""ONNX's own Attention, of operator set 23 and later, splits, merges, shares and appends heads, instead of nodes around it."""
+"""ONNX's own Attention and RotaryEmbedding, of operator set 23 and later, take over tasks of the nodes around them."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def fuse(graph: Graph, context: Context) -> int:
     """
     found = [f for node in graph if node.is_op("Attention") and (f := _find(node, context)) is not None]
     pasts = Pasts(graph, ((f.key, f.value) for f in found))
-    done = sum(
-        not context.exhausted and _fuse(f, pasts, context) for f in reversed(found)
-    )  # first those that read others
+    done = 0
+    for f in reversed(found):  # first those that read others
+        done += not context.exhausted and _fuse(f, pasts, context)
     if done:
         graph.sort()  # keys and values that attention returns may be read before the place of the node
     return done
