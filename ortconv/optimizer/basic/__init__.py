@@ -32,7 +32,7 @@ PASSES = (
     Pass("ExpandPropagation", "basic.broadcast:propagate_expands", "Expand"),
     Pass("StoredPartElimination", "basic.stores:read_before_store", "ScatterND", "ScatterElements"),
     Pass("StoreFusion", "basic.stores:fuse_stores", "ScatterND", "ScatterElements"),
-    Pass("IndexedMaskFusion", "basic.mask_index:RULES", "Gather", "GatherND", "And", "Where"),
+    Pass("IndexedMaskFusion", "basic.mask_index:RULES", "Attention", "Gather", "GatherND", "And", "Where"),
     NAN_GUARDS,
     Pass("SoftplusThresholdElimination", "basic.softplus:drop_threshold", "Softplus"),
     Pass("FloorDivisionFusion", "basic.floor_division:fuse_floor_division", "Where"),

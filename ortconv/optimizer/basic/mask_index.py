@@ -11,7 +11,7 @@ from ortconv.ir.symbols import as_dim, times
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
-from ortconv.optimizer.conditions import EXPAND, RESHAPES, equal_shapes, numbers, uniform
+from ortconv.optimizer.conditions import EXPAND, RESHAPES, equal_shapes, numbers, same_dim, uniform
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.insertion import LISTS_BY_INPUT
 from ortconv.optimizer.pattern import C, Match, P
@@ -228,7 +228,17 @@ def eliminate_selected_operand(m: Match) -> Replacement:
     return New(m.root.op, [m.x if v is selected else v for v in m.root.inputs], like=m.root)
 
 
+@rule("AttentionMaskElimination", P("Attention", "q", "k", "v", "mask"))
+def eliminate_mask(m: Match) -> Replacement:
+    """Attention(q, k, v, true)  ->  Attention(q, k, v), also with zeros, for a mask of all keys"""
+    if m.root.present_outputs != [m.root.out] or m.k.rank != 4 or not same_dim(m.mask.dim(-1), m.k.dim(2)):
+        return None
+    hides_nothing = is_true(m.mask) if m.mask.dtype is DType.BOOL else uniform(m.mask) == 0
+    return New("Attention", [m.q, m.k, m.v], like=m.root) if hides_nothing else None
+
+
 RULES = (
+    *eliminate_mask,
     *fuse_flat_lookup,
     *fuse_lookup,
     *eliminate_and,

@@ -11,6 +11,7 @@ from itertools import groupby
 from ortconv.optimizer.offload import (
     activation,
     arithmetic,
+    attention,
     convolution,
     matmul,
     movement,
@@ -20,7 +21,7 @@ from ortconv.optimizer.offload import (
 )
 from ortconv.optimizer.passes import Pass
 
-_FAMILIES = (activation, arithmetic, matmul, convolution, movement, resize, quantization, normalization)
+_FAMILIES = (activation, arithmetic, attention, matmul, convolution, movement, resize, quantization, normalization)
 _RULES = [r for family in _FAMILIES for r in family.RULES]
 
 OPT_IN = (

@@ -1,0 +1,56 @@
+"""Attention as products and a Softmax, which NNAPI supports."""
+
+from __future__ import annotations
+
+from ortconv.ir.graph import Value
+from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import broadcasts_into
+from ortconv.optimizer.engine import NewInput, Replacement, rule
+from ortconv.optimizer.offload.parts import add, div, mul, op, shape_of, transpose
+from ortconv.optimizer.pattern import Match, P
+
+_SWAP = (0, 1, 3, 2)
+_ATTRIBUTES = {
+    "scale",
+    "softcap",
+    "is_causal",
+    "qk_matmul_output_mode",
+    "softmax_precision",
+    "q_num_heads",
+    "kv_num_heads",
+}
+
+
+@rule("AttentionToProducts", P("Attention", "q", "k", "v", "mask?"))
+def attention(m: Match) -> Replacement:
+    """Attention(q, k, v, mask)  ->  MatMul(Softmax(MatMul(q * scale, Transpose(k)) + mask), v)
+
+    For heads that no queries share, and masks of numbers.
+    """
+    q, k, v = map(shape_of, (m.q, m.k, m.v))
+    if q is None or k is None or v is None or {len(q), len(k), len(v)} != {4} or not q[:2] == k[:2] == v[:2]:
+        return None
+    if not _is_plain(m) or not _is_added(m.mask, (*q[:3], k[2])):
+        return None
+    scale, cap = m.root.attr("scale", 0.0) or q[3] ** -0.5, m.root.attr("softcap", 0.0)
+    scores: NewInput = op("MatMul", mul(m.q, scale), transpose(m.k, _SWAP))
+    if cap:
+        scores = mul(op("Tanh", div(scores, cap)), cap)
+    weights = op("Softmax", scores if m.mask is None else add(scores, m.mask), axis=-1)
+    return op("MatMul", weights, m.v)
+
+
+def _is_plain(m: Match) -> bool:
+    """True if every query sees all keys, one result is used, and the softmax has the type of the heads."""
+    node = m.root
+    is_single = not any(v.is_used for v in node.present_outputs[1:])
+    is_float = node.attr("softmax_precision", int(DType.FLOAT)) == DType.FLOAT
+    return is_single and is_float and not node.attr("is_causal", 0) and node.attrs.keys() <= _ATTRIBUTES
+
+
+def _is_added(mask: Value | None, scores: tuple[int, ...]) -> bool:
+    """True if there is no mask, or one of numbers for all keys."""
+    return mask is None or (broadcasts_into(shape_of(mask), scores) and mask.dim(-1) == scores[-1])
+
+
+RULES = attention
