@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ortconv.ir.graph import Value
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import broadcasts_into
+from ortconv.optimizer.conditions import broadcasts_into, numbers
 from ortconv.optimizer.engine import NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import add, div, mul, op, shape_of, transpose
 from ortconv.optimizer.pattern import Match, P
@@ -27,17 +27,24 @@ def attention(m: Match) -> Replacement:
 
     For heads that no queries share, and masks of numbers.
     """
-    q, k, v = map(shape_of, (m.q, m.k, m.v))
-    if q is None or k is None or v is None or {len(q), len(k), len(v)} != {4} or not q[:2] == k[:2] == v[:2]:
+    shape = _scores(m)
+    if shape is None or not _is_plain(m) or not _is_added(m.mask, shape):
         return None
-    if not _is_plain(m) or not _is_added(m.mask, (*q[:3], k[2])):
-        return None
-    scale, cap = m.root.attr("scale", 0.0) or q[3] ** -0.5, m.root.attr("softcap", 0.0)
+    size, cap = numbers(m.q.dim(3))[0], m.root.attr("softcap", 0.0)
+    scale = m.root.attr("scale", 0.0) or size**-0.5
     scores: NewInput = op("MatMul", mul(m.q, scale), transpose(m.k, _SWAP))
     if cap:
         scores = mul(op("Tanh", div(scores, cap)), cap)
     weights = op("Softmax", scores if m.mask is None else add(scores, m.mask), axis=-1)
     return op("MatMul", weights, m.v)
+
+
+def _scores(m: Match) -> tuple[int, ...] | None:
+    """The shape of the scores; None unless queries, keys and values have as many heads, all of known sizes."""
+    q, k, v = map(shape_of, (m.q, m.k, m.v))
+    if q is None or k is None or v is None or {len(q), len(k), len(v)} != {4}:
+        return None
+    return (*q[:3], k[2]) if q[:2] == k[:2] == v[:2] else None
 
 
 def _is_plain(m: Match) -> bool:
