@@ -24,7 +24,7 @@ SCATTERS = ("ScatterND", "ScatterElements")
 
 
 class Store(NamedTuple):
-    """What a scatter writes: the block of x that starts at these positions, and covers every other axis."""
+    """A block of x that a scatter writes: it starts at these positions, and covers every other axis."""
 
     x: Value
     starts: dict[int, int]
@@ -41,7 +41,7 @@ class Store(NamedTuple):
 
 
 def store_of(node: Node | None) -> Store | None:
-    """What a scatter writes, if its indices count up from known positions and every element is written once."""
+    """The block that a scatter writes, if its indices count up from known positions and every element is written once."""
     if node is None or node.attr("reduction", "none") != "none":
         return None
     x, index, updates = node.present_inputs
@@ -170,7 +170,7 @@ def _padded(store: Store) -> Replacement:
 
 
 def _joined(stores: list[Store]) -> Replacement:
-    """Concat of the parts that are stored, and of what is between them."""
+    """Concat of the stored parts, and of the parts between them."""
     x, found = stores[-1].x, [(store.part, store.updates) for store in stores]
     parts = {part[1:]: updates for part, updates in reversed(found) if part is not None}
     axes = {axis for axis, *_ in parts}

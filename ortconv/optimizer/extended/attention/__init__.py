@@ -6,15 +6,13 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.optimizer.basic import NAN_GUARDS
 from ortconv.optimizer.passes import Pass
 
-_ROTARY = (MICROSOFT, "RotaryEmbedding")
+_ROTARY = ((MICROSOFT, "RotaryEmbedding"), "RotaryEmbedding")
 
 PASSES = (
     Pass("HeadColumnsFusion", "extended.attention.head_columns:fuse", "Reshape"),
     Pass("RotaryEmbeddingFusion", "extended.attention.rotary:fuse", "Neg", "Sub"),
-    Pass("PartialRotaryFusion", "extended.attention.partial_rotary:RULES", _ROTARY),
-    Pass("RotaryRowsFusion", "extended.attention.grouped:ROTARY_ROWS", _ROTARY),
-    Pass("PartialRotaryFusion", "extended.attention.standard:rotate_first_columns", "RotaryEmbedding"),
-    Pass("RotaryRowsFusion", "extended.attention.standard:ROTARY_ROWS", "RotaryEmbedding"),
+    Pass("PartialRotaryFusion", "extended.attention.partial_rotary:RULES", *_ROTARY),
+    Pass("RotaryRowsFusion", "extended.attention.grouped:ROTARY_ROWS", *_ROTARY),
     Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand", "Tile"),
     Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),
     Pass("StackedBiasFusion", "extended.attention.stacked_bias:fuse", "Softmax"),

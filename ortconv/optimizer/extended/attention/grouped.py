@@ -6,70 +6,89 @@ from math import prod
 
 import numpy as np
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operands import ints
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
+from ortconv.ir.types import Dim
 from ortconv.optimizer.conditions import equal_shapes, numbers
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.extended.attention.heads import SPLIT, SWAP_HEADS, split_of_one_row
-from ortconv.optimizer.extended.attention.partial_rotary import by_rows, is_plain, rotate, rotated, rotates_each
+from ortconv.optimizer.extended.attention.partial_rotary import (
+    by_rows,
+    is_plain,
+    rotate,
+    rotated,
+    rotated_by_onnx,
+    rotates_each,
+)
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import transpose_perm
 
 _HEADS = P("Transpose", P("Reshape", "x", "heads", name="split"), name="transpose")
 
 
-@rule("RotaryRowsFusion", rotated(_HEADS))
+def _both(x: PatternInput) -> tuple[P, P]:
+    """Patterns of a RotaryEmbedding of x, of com.microsoft and of operator set 23."""
+    return rotated(x), rotated_by_onnx(x)
+
+
+def _of_rows(m: Match, count: Dim, size: Dim) -> dict[str, Attribute] | None:
+    """The attributes with which the matched rotation rotates each head of rows; None if it cannot."""
+    rotation, width = m.node("rotation"), m.cos.dim(1)
+    if rotation.domain == "":
+        return {"num_heads": count} if isinstance(count, int) else None
+    return {} if is_plain(rotation) and isinstance(width, int) and size == 2 * width else None
+
+
+@rule("RotaryRowsFusion", *_both(_HEADS))
 def rotate_rows(m: Match) -> Replacement:
     """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), if the rows of x are split into heads"""
     split, transpose = m.node("split"), m.node("transpose")
-    x, dims, width = m.x.shape, split.out.shape, m.cos.dim(1)
+    x, dims = m.x.shape, split.out.shape
     if x is None or dims is None or len(x) != 3 or len(dims) != 4 or transpose_perm(transpose) != SPLIT:
         return None
-    if not is_plain(m.root):
+    attrs = _of_rows(m, *dims[2:])
+    if attrs is None or not equal_shapes(x[:2], dims[:2]):
         return None
-    if not isinstance(width, int) or dims[3] != 2 * width or not equal_shapes(x[:2], dims[:2]):
-        return None
-    rows = New("Reshape", [rotate(m, m.x, m.x.type), m.heads], like=split, types=[split.out.type])
+    rows = New("Reshape", [rotate(m, m.x, m.x.type, **attrs), m.heads], like=split, types=[split.out.type])
     return New("Transpose", [rows], like=transpose)
 
 
-@rule("RotaryRowsFusion", rotated(P("Transpose", "x", name="transpose")))
+@rule("RotaryRowsFusion", *_both(P("Transpose", "x", name="transpose")))
 def rotate_heads(m: Match) -> Replacement:
     """RotaryEmbedding(Transpose(x))  ->  Transpose(Reshape(RotaryEmbedding(Reshape(x)))), if x has rows of heads"""
-    width, transpose = m.cos.dim(1), m.node("transpose")
-    if m.x.rank != 4 or transpose_perm(transpose) != SPLIT or not is_plain(m.root):
+    attrs, transpose = _of_rows(m, m.x.dim(2), m.x.dim(3)), m.node("transpose")
+    if m.x.rank != 4 or transpose_perm(transpose) != SPLIT or attrs is None:
         return None
-    heads = by_rows(m, m.x) if isinstance(width, int) and m.x.dim(3) == 2 * width else None
+    heads = by_rows(m, m.x, **attrs)
     return heads and New("Transpose", [heads], like=transpose)
 
 
-@rule("RotaryRowsFusion", rotated(P("Reshape", "x", "heads", name="split")))
+@rule("RotaryRowsFusion", *_both(P("Reshape", "x", "heads", name="split")))
 def rotate_one_row(m: Match) -> Replacement:
     """RotaryEmbedding(Reshape(x))  ->  Reshape(RotaryEmbedding(x)), if the only row of x is split into heads"""
-    split, width = m.node("split"), m.cos.dim(1)
+    split = m.node("split")
     sizes = split_of_one_row(split)
-    if sizes is None or not isinstance(width, int) or sizes[1] != 2 * width or not is_plain(m.root):
-        return None
-    return New("Reshape", [rotate(m, m.x, m.x.type), m.heads], like=split)
+    attrs = None if sizes is None else _of_rows(m, *sizes)
+    return None if attrs is None else New("Reshape", [rotate(m, m.x, m.x.type, **attrs), m.heads], like=split)
 
 
 NORMS = ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization")
 
 
-@rule("RotaryRowsFusion", rotated(P(NORMS, P("Transpose", "x", name="transpose"), ..., name="norm")))
+@rule("RotaryRowsFusion", *_both(P(NORMS, P("Transpose", "x", name="transpose"), ..., name="norm")))
 def norm_before_transpose(m: Match) -> Replacement:
     """RotaryEmbedding(Norm(Transpose(x)))  ->  RotaryEmbedding(Transpose(Norm(x))), for norms of each row of each head"""
     norm, transpose = m.node("norm"), m.node("transpose")
-    if m.x.rank != 4 or transpose_perm(transpose) != SPLIT or not is_of_rows(norm):
+    if m.x.rank != 4 or transpose_perm(transpose) != SPLIT or not _is_of_rows(norm):
         return None
     before = New(norm.op, [m.x, *norm.inputs[1:]], norm.attrs, like=norm, types=[m.x.type])
     heads = New("Transpose", [before], like=transpose, types=[transpose.out.type])
     return rotate(m, heads, m.root.out.type)
 
 
-def is_of_rows(norm: Node) -> bool:
+def _is_of_rows(norm: Node) -> bool:
     """True for a norm of (..., rows, size) over the last axis, with scale and bias of this axis, and one result."""
     scales = norm.present_inputs[1:]
     return len(norm.outputs) == 1 and attribute(norm, "axis") in (-1, 3) and all(v.rank == 1 for v in scales)
@@ -143,7 +162,7 @@ def swap_before_norm(m: Match) -> Replacement:
         by_head.out.shape, (*(m.x.shape or ())[:2], prod(parts[:2]), parts[2])
     ):
         return None
-    if not is_of_rows(norm):
+    if not _is_of_rows(norm):
         return None
     rows = New("Reshape", [_swap(m), m.cut], like=by_head, types=[by_head.out.type])
     return _reshaped(m, New(norm.op, [rows, *norm.inputs[1:]], norm.attrs, like=norm, types=[norm.out.type]))

@@ -37,15 +37,20 @@ def rotates_each(m: Match, rows: int, columns: int, size: int) -> bool:
 
 
 def rotated(x: PatternInput) -> P:
-    """Pattern of a RotaryEmbedding of x."""
+    """Pattern of a RotaryEmbedding of x, of com.microsoft."""
     return P("RotaryEmbedding", x, "positions", "cos", "sin", domain=MICROSOFT, name="rotation")
+
+
+def rotated_by_onnx(x: PatternInput) -> P:
+    """Pattern of a RotaryEmbedding of x, of operator set 23."""
+    return P("RotaryEmbedding", x, "cos", "sin", ..., name="rotation")
 
 
 def rotate(m: Match, x: NewInput, type: ValueType | None, **attrs: Attribute) -> New:
     """The matched rotation, applied to x, which has this type. With further attributes, it is named anew."""
-    rotation, inputs = m.node("rotation"), (x, m.positions, m.cos, m.sin)
-    like = None if attrs else rotation
-    return New("RotaryEmbedding", inputs, {**rotation.attrs, **attrs}, like=like, domain=MICROSOFT, types=[type])
+    rotation = m.node("rotation")
+    like, inputs = None if attrs else rotation, (x, *rotation.inputs[1:])
+    return New("RotaryEmbedding", inputs, {**rotation.attrs, **attrs}, like=like, domain=rotation.domain, types=[type])
 
 
 def by_rows(m: Match, x: Value, **attrs: Attribute) -> New | None:
@@ -79,6 +84,15 @@ def rotate_one_row(m: Match) -> Replacement:
         return None
     x, shape = split.present_inputs
     return New("Reshape", [rotate(m, x, x.type, num_heads=sizes[0], rotary_embedding_dim=2 * width), shape], like=split)
+
+
+@rule("PartialRotaryFusion", P("Concat", rotated_by_onnx("part"), "rest"))
+def rotate_first_columns(m: Match) -> Replacement:
+    "Concat(RotaryEmbedding(first columns of x), other columns)  ->  RotaryEmbedding<rotary_embedding_dim>(x), of operator set 23"
+    x, width = joined_columns(m), m.part.dim(3)
+    if x is None or not isinstance(width, int) or m.node("rotation").attr("rotary_embedding_dim", 0) not in (0, width):
+        return None
+    return rotate(m, x, x.type, rotary_embedding_dim=width)
 
 
 _ROWS = rotated(P("Reshape", "part", ..., name="rows"))
@@ -191,4 +205,4 @@ def _rotate(m: Match, x: Value) -> New | None:
     return by_rows(m, x, num_heads=sizes[0], rotary_embedding_dim=2 * sizes[1])
 
 
-RULES = rotate_heads + rotate_one_row + rotate_rows + rotate_all_rows
+RULES = rotate_heads + rotate_one_row + rotate_first_columns + rotate_rows + rotate_all_rows

@@ -1,4 +1,4 @@
-"""ONNX's own Attention and RotaryEmbedding, of operator set 23 and later, take over tasks of the nodes around them."""
+"""ONNX's own Attention, of operator set 23 and later, takes over tasks of the nodes around it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,12 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.operands import only_reader
 from ortconv.ir.types import DType, TensorType, ValueType
-from ortconv.optimizer.conditions import equal_shapes, numbers, with_shape, without_absent
-from ortconv.optimizer.engine import Context, New, NewInput, Replacement, insert_new, rule
+from ortconv.optimizer.conditions import without_absent
+from ortconv.optimizer.engine import Context, New, insert_new
 from ortconv.optimizer.extended.attention import making
-from ortconv.optimizer.extended.attention.grouped import NORMS, is_of_rows
-from ortconv.optimizer.extended.attention.heads import SPLIT, Heads, split_heads, split_of_one_row
+from ortconv.optimizer.extended.attention.heads import Heads, split_heads
 from ortconv.optimizer.extended.attention.making import Found
-from ortconv.optimizer.extended.attention.partial_rotary import joined_columns
 from ortconv.optimizer.extended.attention.past import Past, Pasts
-from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.permutation import transpose_perm
 
 NAME = "StandardAttentionFusion"
 
@@ -157,79 +153,3 @@ def _make(
         graph.replace(side.node.out, present)
         graph.remove_dead(side.node)
     return made
-
-
-_SPLIT = P("Reshape", "x", "heads", name="split")
-
-
-@rule("RotaryRowsFusion", P("RotaryEmbedding", P("Transpose", _SPLIT, name="transpose"), "cos", "sin", ...))
-def rotate_rows(m: Match) -> Replacement:
-    """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), of operator set 23"""
-    split, shape = m.node("split"), m.node("split").out.shape or ()
-    sizes = numbers(*shape[2:])
-    if len(sizes) != 2 or not equal_shapes(m.x.shape, (*shape[:2], math.prod(sizes))):
-        return None
-    return _transposed(
-        m, New("Reshape", [_rotated(m, m.x, m.x.type, sizes[0]), m.heads], like=split, types=[split.out.type])
-    )
-
-
-@rule("RotaryRowsFusion", P("RotaryEmbedding", _SPLIT, "cos", "sin", ...))
-def rotate_one_row(m: Match) -> Replacement:
-    """RotaryEmbedding(Reshape(x))  ->  Reshape(RotaryEmbedding(x)) of operator set 23, if the only row of x is split into heads"""
-    sizes = split_of_one_row(m.node("split"))
-    return sizes and New("Reshape", [_rotated(m, m.x, m.x.type, sizes[0]), m.heads], like=m.node("split"))
-
-
-@rule("RotaryRowsFusion", P("RotaryEmbedding", P("Transpose", "x", name="transpose"), "cos", "sin", ...))
-def rotate_heads(m: Match) -> Replacement:
-    """RotaryEmbedding(Transpose(x))  ->  Transpose(Reshape(RotaryEmbedding(Reshape(x)))) of operator set 23, for rows of heads x"""
-    shape = m.x.shape or ()
-    sizes = numbers(*shape[2:])
-    if len(sizes) != 2:
-        return None
-    type = with_shape(m.x, (*shape[:2], math.prod(sizes)))
-    rows = New("Reshape", [m.x, np.array([0, 0, math.prod(sizes)], np.int64)], types=[type])
-    split = np.array([0, 0, *sizes], np.int64)
-    return _transposed(m, New("Reshape", [_rotated(m, rows, type, sizes[0]), split], types=[m.x.type]))
-
-
-@rule(
-    "RotaryRowsFusion",
-    P("RotaryEmbedding", P(NORMS, P("Transpose", "x", name="transpose"), ..., name="norm"), "cos", "sin", ...),
-)
-def norm_before_transpose(m: Match) -> Replacement:
-    """RotaryEmbedding(Norm(Transpose(x)))  ->  RotaryEmbedding(Transpose(Norm(x))) of operator set 23, for norms of each row of
-    each head
-    """
-    norm = m.node("norm")
-    if m.x.rank != 4 or not is_of_rows(norm):
-        return None
-    heads = _transposed(m, New(norm.op, [m.x, *norm.inputs[1:]], like=norm, types=[m.x.type]))
-    return heads and New("RotaryEmbedding", [heads, *m.root.inputs[1:]], like=m.root)
-
-
-@rule("PartialRotaryFusion", P("Concat", P("RotaryEmbedding", "part", "cos", "sin", ..., name="rotation"), "rest"))
-def rotate_first_columns(m: Match) -> Replacement:
-    "Concat(RotaryEmbedding(first columns of x), other columns)  ->  RotaryEmbedding<rotary_embedding_dim>(x) of operator set 23"
-    rotation, x, width = m.node("rotation"), joined_columns(m), m.part.dim(3)
-    if x is None or not isinstance(width, int) or rotation.attr("rotary_embedding_dim", 0) not in (0, width):
-        return None
-    attrs = {**rotation.attrs, "rotary_embedding_dim": width}
-    return New("RotaryEmbedding", [x, *rotation.inputs[1:]], attrs, like=rotation)
-
-
-def _rotated(m: Match, rows: NewInput, type: ValueType | None, count: int) -> New:
-    attrs = {**m.root.attrs, "num_heads": count}
-    return New("RotaryEmbedding", [rows, *m.root.inputs[1:]], attrs, like=m.root, types=[type])
-
-
-def _transposed(m: Match, heads: New) -> New | None:
-    """Rows of heads, transposed as before; None if the Transpose does anything else."""
-    transpose = m.node("transpose")
-    if transpose_perm(transpose) != SPLIT:
-        return None
-    return New("Transpose", [heads], like=transpose, types=[transpose.out.type])
-
-
-ROTARY_ROWS = rotate_rows + rotate_one_row + rotate_heads + norm_before_transpose
