@@ -77,6 +77,11 @@ def gathered(value: Value | None, *, keeps: bool) -> AxisRange | None:
     return AxisRange(x, axis % x.rank, start, start + 1)
 
 
+def picked_part(value: Value | None) -> AxisRange | None:
+    """The part that a Slice along one axis, or a Gather with one index selects; else None."""
+    return sliced_part(value) or gathered(value, keeps=True) or gathered(value, keeps=False)
+
+
 def slice_of(value: Value | None) -> AxisRange | None:
     """The position in another tensor of a slice without its axis; None if the value is no such slice."""
     squeeze = producer_of(value, "Squeeze")

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import constant_of, own_producer, producer_of
-from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, Shape
-from ortconv.optimizer.basic.mask_index import runs_along, strides
+from ortconv.optimizer.basic.mask_index import LARGEST, runs_along, strides
 from ortconv.optimizer.conditions import RESHAPES, array_of, equal_shapes, same_dim, uniform
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.parts import AxisRange, gathered, sliced_part
+from ortconv.optimizer.parts import AxisRange, picked_part
 from ortconv.optimizer.pattern import Match, P
-
-LARGEST = 1 << 20
-"""Maximum number of indices that are examined."""
 
 SCATTERS = ("ScatterND", "ScatterElements")
 
@@ -69,7 +64,7 @@ def _start(index: Value, axis: int) -> int | None:
         return None
     along = np.moveaxis(const.numpy(), axis, -1)
     first = along[(0,) * (along.ndim - 1)]
-    return int(first[0]) if (along == first).all() and _counts_up(first) else None
+    return int(first[0]) if (along == first).all() and (np.diff(first) == 1).all() else None
 
 
 def _blocks(shape: Shape, index: Value) -> dict[int, int] | None:
@@ -108,10 +103,6 @@ def _computed_starts(index: Value, grid: Shape) -> list[int] | None:
         else:
             return None
     return starts
-
-
-def _counts_up(indices: Array) -> bool:
-    return all(b - a == 1 for a, b in pairwise(indices.tolist()))
 
 
 def _inside(shape: Shape, starts: dict[int, int], lengths: Shape) -> dict[int, int] | None:
@@ -212,21 +203,13 @@ def read_before_store(m: Match) -> Replacement:
     The latter only if x has other readers: otherwise the store writes into the memory of x, and would have to copy it.
     """
     store = store_of(m.node("store"))
-    part, wanted = store and store.part, _wanted(m.root)
+    part, wanted = store and store.part, picked_part(m.root.out)
     if store is None or part is None or wanted is None or part.axis != wanted.axis:
         return None
     common = range(max(part.start, wanted.start), min(part.end, wanted.end))
     if not common:
         return New(m.root.op, [store.x, *m.root.inputs[1:]], like=m.root) if len(store.x.uses) > 1 else None
     return _from_updates(m.root, store, part, wanted) if len(common) == wanted.end - wanted.start else None
-
-
-def _wanted(node: Node) -> AxisRange | None:
-    return (
-        sliced_part(node.out)
-        if node.op == "Slice"
-        else gathered(node.out, keeps=False) or gathered(node.out, keeps=True)
-    )
 
 
 def _from_updates(node: Node, store: Store, part: AxisRange, wanted: AxisRange) -> Replacement:

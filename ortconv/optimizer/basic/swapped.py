@@ -12,7 +12,7 @@ from ortconv.ir.symbols import as_dim, times
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Shape
 from ortconv.optimizer.basic.reshape import sizes_of
-from ortconv.optimizer.conditions import equal_shapes, numbers, with_shape
+from ortconv.optimizer.conditions import equal_shapes, numbers, same_dim, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import identity, inverse, permuted_type, transpose_perm
@@ -151,7 +151,7 @@ def split_heads_first(m: Match) -> Replacement:
     flat, rows, sizes = swap.out, dim_of(swap.out, perm.index(0)), numbers(heads, dims[2])
     if len(sizes) != 2 or 0 in sizes or flat.dim(perm.index(2)) != sizes[1]:
         return None
-    if dims[0] != rows and flat.dim(0) not in {times(as_dim(batch), sizes[0])} - {None}:
+    if dims[0] != rows and not same_dim(flat.dim(0), times(as_dim(batch), sizes[0])):
         return None
     after, split = _SPLIT[perm], (rows, batch, *sizes)
     if batch == 1:

@@ -6,7 +6,7 @@ from ortconv.ir.graph import Value
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import broadcasts_into, numbers
 from ortconv.optimizer.engine import NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import add, div, mul, op, shape_of, transpose
+from ortconv.optimizer.offload.parts import add, div, mul, only_first, op, shape_of, transpose
 from ortconv.optimizer.pattern import Match, P
 
 _SWAP = (0, 1, 3, 2)
@@ -50,9 +50,8 @@ def _scores(m: Match) -> tuple[int, ...] | None:
 def _is_plain(m: Match) -> bool:
     """True if every query sees all keys, one result is used, and the softmax has the type of the heads."""
     node = m.root
-    is_single = not any(v.is_used for v in node.present_outputs[1:])
     is_float = node.attr("softmax_precision", int(DType.FLOAT)) == DType.FLOAT
-    return is_single and is_float and not node.attr("is_causal", 0) and node.attrs.keys() <= _ATTRIBUTES
+    return only_first(node) and is_float and not node.attr("is_causal", 0) and node.attrs.keys() <= _ATTRIBUTES
 
 
 def _is_added(mask: Value | None, scores: tuple[int, ...]) -> bool:

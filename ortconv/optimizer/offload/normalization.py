@@ -13,7 +13,19 @@ from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.types import Shape
 from ortconv.optimizer.conditions import FLOATS
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, reshape, shape_of, sub, trailing, transpose
+from ortconv.optimizer.offload.parts import (
+    add,
+    div,
+    is_float,
+    mul,
+    only_first,
+    op,
+    reshape,
+    shape_of,
+    sub,
+    trailing,
+    transpose,
+)
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.standard_forms import mean
 
@@ -29,10 +41,6 @@ def _root(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) -> New
     return op("Sqrt", add(mean(mul(x, x), axes, graph), epsilon))
 
 
-def _only_first(m: Match) -> bool:
-    return not any(v.is_used for v in m.root.present_outputs[1:])
-
-
 @rule("LayerNormalizationToMeans", P("LayerNormalization", "x", "scale", "bias?"))
 def layer_norm(m: Match) -> Replacement:
     """LayerNormalization(x, scale, bias)  ->  (x - mean) / Sqrt(ReduceMean((x - mean)^2) + epsilon) * scale + bias
@@ -40,7 +48,7 @@ def layer_norm(m: Match) -> Replacement:
     Counterpart: none: LayerNormFusion is the reverse
     """
     rank = m.x.rank
-    if not is_float(m.x, m.scale, m.bias) or not rank or not _only_first(m):
+    if not is_float(m.x, m.scale, m.bias) or not rank or not only_first(m.root):
         return None
     axes = range(attribute(m.root, "axis") % rank, rank)
     y = mul(_centered(m.x, tuple(axes), float(attribute(m.root, "epsilon")), m.graph), m.scale)
@@ -54,7 +62,7 @@ def rms_norm(m: Match) -> Replacement:
     Counterpart: none: SimplifiedLayerNormFusion is the reverse
     """
     rank = m.x.rank
-    if not is_float(m.x, m.scale) or not rank or not _only_first(m):
+    if not is_float(m.x, m.scale) or not rank or not only_first(m.root):
         return None
     axes = tuple(range(m.root.attr("axis", -1) % rank, rank))
     return mul(div(m.x, _root(m.x, axes, m.root.attr("epsilon", 1e-5), m.graph)), m.scale)

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Ints, Value
+from ortconv.ir.graph import Attribute, Ints, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput
@@ -23,6 +23,11 @@ def shape_of(value: Value | None) -> tuple[int, ...] | None:
     """The shape of a float32 value with elements; None for other values, or if a dimension is unknown."""
     shape = None if value is None or not is_float(value) else value.static_shape
     return None if shape is None or 0 in shape else shape
+
+
+def only_first(node: Node) -> bool:
+    """True if at most the first of a node's outputs is used."""
+    return not any(v.is_used for v in node.present_outputs[1:])
 
 
 def integers(values: Iterable[int]) -> Array:

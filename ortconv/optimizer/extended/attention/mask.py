@@ -17,7 +17,7 @@ from ortconv.optimizer.extended.attention.biased import Biased, Keys, condition_
 from ortconv.optimizer.extended.attention.heads import Heads, length, row_sources
 from ortconv.optimizer.extended.attention.past import ROWS, joined
 from ortconv.optimizer.insertion import insert, integers, with_list
-from ortconv.optimizer.parts import gathered, sliced_part
+from ortconv.optimizer.parts import picked_part
 from ortconv.optimizer.shapes import Element, dim_of, elements
 
 
@@ -337,7 +337,7 @@ class Masks:
 
 def _picked(sizes: Value) -> tuple[int, int] | None:
     """The range of sizes that a Gather of one or a Slice selects; None for any other value."""
-    part = sliced_part(sizes) or gathered(sizes, keeps=True) or gathered(sizes, keeps=False)
+    part = picked_part(sizes)
     return part and (part.start, part.end)
 
 
