@@ -14,7 +14,7 @@ PASSES = (
     Pass("PartialRotaryFusion", "extended.attention.partial_rotary:RULES", *_ROTARY),
     Pass("RotaryRowsFusion", "extended.attention.grouped:ROTARY_ROWS", *_ROTARY),
     Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand", "Tile"),
-    Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),
+    Pass("BatchFirstFusion", "extended.attention.batch_first:OF_ONE", "Transpose", also=(("", "Softmax"),)),
     Pass("StackedBiasFusion", "extended.attention.stacked_bias:fuse", "Softmax"),
     NAN_GUARDS,
     Pass("AttentionFusion", "extended.attention.fusion:fuse", "Softmax", also=(("", "MatMul"),)),
