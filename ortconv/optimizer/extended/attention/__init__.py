@@ -6,6 +6,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.optimizer.basic import NAN_GUARDS
 from ortconv.optimizer.passes import Pass
 
+BATCH_FIRST = Pass("BatchFirstFusion", "extended.attention.batch_first:put_batch_first", "Softmax")
 _ROTARY = ((MICROSOFT, "RotaryEmbedding"), "RotaryEmbedding")
 
 PASSES = (
@@ -14,6 +15,8 @@ PASSES = (
     Pass("PartialRotaryFusion", "extended.attention.partial_rotary:RULES", *_ROTARY),
     Pass("RotaryRowsFusion", "extended.attention.grouped:ROTARY_ROWS", *_ROTARY),
     Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand", "Tile"),
+    Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),
+    BATCH_FIRST,
     Pass("BatchFirstFusion", "extended.attention.batch_first:OF_ONE", "Transpose", also=(("", "Softmax"),)),
     Pass("StackedBiasFusion", "extended.attention.stacked_bias:fuse", "Softmax"),
     NAN_GUARDS,
