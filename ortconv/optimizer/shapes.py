@@ -298,6 +298,12 @@ def refined(wanted: Sequence[Element], out: Value) -> tuple[Element, ...]:
     )
 
 
+def keeps_dim(node: Node, wanted: Sequence[Element], axis: int) -> bool:
+    """True if a Reshape to the dimensions `wanted` is known to keep the dimension of this axis."""
+    x = node.present_inputs[0]
+    return wanted[axis] == dim_of(x, axis) or x.dim(axis) in {node.out.dim(axis)} - {None}
+
+
 def output_dims(node: Node | None) -> list[set[Element]]:
     """For each output dimension of a Reshape, Squeeze, Unsqueeze or Flatten, the elements that it is known to equal; -1
     is the remaining dimension. [] if not even the rank is known, or without a node.

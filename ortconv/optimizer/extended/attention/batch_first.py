@@ -21,7 +21,7 @@ from ortconv.optimizer.extended.attention.heads import SPLIT, SPLIT_TRANSPOSED, 
 from ortconv.optimizer.extended.gemm_rows import fuse_split_rows
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.permutation import Perm, compose, identity, inverse, permuted_type, transpose_perm
-from ortconv.optimizer.shapes import dim_of, expressed, may_be_empty, refined, target
+from ortconv.optimizer.shapes import dim_of, expressed, keeps_dim, may_be_empty, refined, target
 
 NAME = "BatchFirstFusion"
 _SPLITS, _MERGE = ((1, 2, 0, 3), (1, 2, 3, 0)), (2, 0, 1, 3)
@@ -226,13 +226,11 @@ def _normalized(node: Node, slot: int, perm: Perm) -> Push | None:
 
 def _reshaped_rows(node: Node, slot: int, perm: Perm) -> Push | None:
     """A Reshape that keeps the first two axes."""
-    x, wanted = node.present_inputs[0], target(node)
-    dims = refined(wanted or (), node.out)
-    rest = numbers(*(node.out.shape or ())[2:])
-    if wanted is None or not rest or any(dim_of(x, i) not in (wanted[i], dims[i]) for i in range(2)):
+    wanted, rest = target(node), numbers(*(node.out.shape or ())[2:])
+    if wanted is None or not rest or not all(keeps_dim(node, wanted, i) for i in range(2)):
         return None
     attrs = {name: attribute for name, attribute in node.attrs.items() if name != "allowzero"}
-    moved = Push((0,), (swap_rows(len(dims)),), attrs, {1: np.array((0, 0, *rest), np.int64)})
+    moved = Push((0,), (swap_rows(len(wanted)),), attrs, {1: np.array((0, 0, *rest), np.int64)})
     return moved if perm == swap_rows(len(perm)) else None
 
 

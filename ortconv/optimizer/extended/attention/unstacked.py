@@ -13,7 +13,7 @@ from ortconv.optimizer.conditions import numbers, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P, with_factor
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.shapes import dim_of, elements, refined, target
+from ortconv.optimizer.shapes import elements, keeps_dim, target
 
 _MERGE = (1, 0, 2)
 _SPLITS = {(1, 0, 2): (1, 2, 0, 3), (1, 2, 0): (1, 2, 3, 0)}
@@ -78,7 +78,7 @@ def _side(m: Match, name: str) -> _Side | None:
     count, size = sizes[0] // sizes[1], sizes[1]
     if x.rank == 3:
         outer, spec = (x.dim(0), x.dim(1)), (0, 0, count, size)
-        is_known = dim_of(x, 0) in (wanted[0], refined(wanted, stacked)[0])
+        is_known = keeps_dim(reshape, wanted, 0)
     else:
         length, stacks = numbers(stacked.dim(0), stacked.dim(1)) or (0, 0)
         outer, is_known = (length, stacks // count), x.rank == 2 and stacks > 0 and stacks % count == 0
