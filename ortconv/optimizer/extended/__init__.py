@@ -27,7 +27,7 @@ PASSES = (
     Pass("ZeroStateElimination", "extended.fill:eliminate_zero_states"),
     Pass("GemmActivationFusion", "extended.fuse_gemm:fuse_gemm_activation"),
     Pass("SoftmaxExpectationFusion", "extended.distribution:move_to_last_axis", "Softmax"),
-    Pass("UnstackedAttention", "extended.attention.unstacked:unstack", "Softmax"),
+    Pass("UnstackedAttention", "extended.attention.unstacked:unstack", "Softmax", also=(("", "MatMul"),)),
     Pass("GemmRowsFusion", "extended.gemm_rows:fuse_rows"),
     Pass("HardSwishFusion", "extended.fuse_conv:fuse_hard_sigmoid"),
     Pass("PReluFusion", "extended.fuse_conv:replace_prelu"),

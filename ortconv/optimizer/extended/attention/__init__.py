@@ -6,7 +6,9 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.optimizer.basic import NAN_GUARDS
 from ortconv.optimizer.passes import Pass
 
-BATCH_FIRST = Pass("BatchFirstFusion", "extended.attention.batch_first:put_batch_first", "Softmax")
+_MATMUL = (("", "MatMul"),)
+
+BATCH_FIRST = Pass("BatchFirstFusion", "extended.attention.batch_first:put_batch_first", "Softmax", also=_MATMUL)
 _ROTARY = ((MICROSOFT, "RotaryEmbedding"), "RotaryEmbedding")
 
 PASSES = (
@@ -18,9 +20,14 @@ PASSES = (
     Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),
     BATCH_FIRST,
     Pass("BatchFirstFusion", "extended.attention.batch_first:OF_ONE", "Transpose", also=(("", "Softmax"),)),
-    Pass("StackedBiasFusion", "extended.attention.stacked_bias:fuse", "Softmax"),
+    Pass(
+        "StackedBiasFusion",
+        "extended.attention.stacked_bias:fuse",
+        "Softmax",
+        also=(*_MATMUL, (MICROSOFT, "FusedMatMul")),
+    ),
     NAN_GUARDS,
-    Pass("AttentionFusion", "extended.attention.fusion:fuse", "Softmax", also=(("", "MatMul"),)),
+    Pass("AttentionFusion", "extended.attention.fusion:fuse", "Softmax", also=_MATMUL),
     Pass("StandardAttentionFusion", "extended.attention.standard:fuse", "Attention"),
     Pass("HeadOrderFusion", "extended.attention.grouped:HEAD_ORDER", "Transpose"),
     Pass("GroupedMatMulFusion", "extended.attention.repeat:PRODUCTS", "Gather", "MatMul"),
