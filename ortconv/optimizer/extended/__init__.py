@@ -44,7 +44,7 @@ PASSES = (
     Pass("SimplifiedLayerNormFusion", "extended.layer_norm:fuse_root_mean_square", "ReduceMean", "GlobalAveragePool"),
     Pass("UnscaledNormFusion", "extended.layer_norm:UNSCALED", "ReduceMean", "GlobalAveragePool"),
     Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
-    attention.BATCH_FIRST,
+    Pass("BatchFirstFusion", "extended.attention.batch_first:put_batch_first", "Softmax", also=(("", "MatMul"),)),
     Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),
     Pass("PatchMergingFusion", "basic.space_to_depth:merge_patches", "Slice"),
     Pass("EinsumFusion", "extended.einsum:RULES"),

@@ -7,8 +7,6 @@ from ortconv.optimizer.basic import NAN_GUARDS
 from ortconv.optimizer.passes import Pass
 
 _MATMUL = (("", "MatMul"),)
-
-BATCH_FIRST = Pass("BatchFirstFusion", "extended.attention.batch_first:put_batch_first", "Softmax", also=_MATMUL)
 _ROTARY = ((MICROSOFT, "RotaryEmbedding"), "RotaryEmbedding")
 
 PASSES = (
@@ -18,7 +16,7 @@ PASSES = (
     Pass("RotaryRowsFusion", "extended.attention.grouped:ROTARY_ROWS", *_ROTARY),
     Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand", "Tile"),
     Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),
-    BATCH_FIRST,
+    Pass("BatchFirstFusion", "extended.attention.batch_first:put_batch_first", "Softmax", also=_MATMUL),
     Pass("BatchFirstFusion", "extended.attention.batch_first:OF_ONE", "Transpose", also=(("", "Softmax"),)),
     Pass(
         "StackedBiasFusion",
