@@ -17,12 +17,10 @@ def attention(past_slot: int, dtype_slot: int) -> TypeRule:
         x, w, past = shape_of(node, 0), shape_of(node, 1), shape_of(node, past_slot)
         dtype = dtype_of(node, dtype_slot)
         sizes: Any = node.attr("qkv_hidden_sizes", ())
-        hidden: Dim = sizes[2] if sizes else None
-        if not sizes and w is not None and len(w) == 2 and isinstance(w[1], int):
-            hidden = w[1] // 3
+        hidden: Dim = sizes[2] if sizes else _split(w[1], 3) if w is not None and len(w) == 2 else None
         batch, length = x[:2] if x is not None and len(x) == 3 else (None, None)
         heads: int = node.attr("num_heads", 0)
-        head_size = hidden // heads if isinstance(hidden, int) and heads else None
+        head_size = _split(hidden, heads)
         present: Shape = (2, batch, heads or None, length, head_size)
         if past is not None and len(past) == 5:
             share = node.attr("past_present_share_buffer", 0)
