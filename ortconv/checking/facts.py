@@ -15,7 +15,7 @@ from ortconv.partition import Target
 from ortconv.partition.refusals import refusals
 from ortconv.pipeline.analysis import analyze
 from ortconv.pipeline.config import require
-from ortconv.pipeline.result import constant_bytes, operator_counts
+from ortconv.pipeline.result import operator_counts
 from ortconv.wording import listed
 
 MOST_NAMES = 4
@@ -55,7 +55,7 @@ def facts_of(path: Path, target: Target) -> tuple[Facts, tuple[str, ...]]:
     metrics: dict[str, float] = {
         "nodes": sum(operators.values()),
         "size": model.file_bytes,
-        "constants": constant_bytes(model),
+        "constants": model.graph.constant_bytes,
         "operators": len(operators),
     }
     external = model.external

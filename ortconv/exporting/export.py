@@ -134,8 +134,7 @@ def onnx_bytes(model: Model) -> bytes:
     from ortconv.ortformat.capacity import too_large
     from ortconv.ortformat.layout import LARGEST_FILE
 
-    weights = (value.const for graph in model.graph.graphs() for value in graph.initializers.values())
-    size = sum(const.nbytes for const in weights if const is not None)
+    size = model.graph.constant_bytes
     if size > LARGEST_FILE:
         raise too_large(size, "one .onnx file holds").at(file=model.path)
     try:

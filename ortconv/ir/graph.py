@@ -204,6 +204,12 @@ class Graph(Links):
             for sub in node.subgraphs:
                 yield from sub.graphs()
 
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of all constants, including those in subgraphs."""
+        consts = (value.const for graph in self.graphs() for value in graph.initializers.values())
+        return sum(const.nbytes for const in consts if const is not None)
+
     def encloses(self, other: Graph | None) -> bool:
         """True if `other` is this graph or one of its subgraphs, at any depth."""
         while other is not None:
