@@ -14,7 +14,7 @@ from ortconv.ortformat.releases import oldest_release
 from ortconv.partition import Target
 from ortconv.partition.refusals import refusals
 from ortconv.pipeline.analysis import analyze
-from ortconv.pipeline.config import require
+from ortconv.pipeline.config import lines_of, require
 from ortconv.pipeline.result import operator_counts
 from ortconv.wording import listed
 
@@ -74,7 +74,7 @@ def _required(model: Model) -> list[str]:
     """The lines of the operator config. Saved fusions of the model are applied first, in place."""
     required = RequiredOperators(types=True)
     require(required, model)
-    return [line for line in required.text().splitlines() if not line.startswith("#")]
+    return lines_of(required.text())
 
 
 def _described(target: Target) -> list[str]:

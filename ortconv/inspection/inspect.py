@@ -140,7 +140,7 @@ def _inspected(model: Model, label: str, path: Path) -> Inspection:
         file_bytes=model.file_bytes,
         ir_version=model.ir_version,
         opsets=dict(graph.opsets),
-        producer=" ".join(filter(None, (model.producer_name, model.producer_version))),
+        producer=model.producer,
         inputs=list(map(_port, graph.inputs)),
         outputs=list(map(_port, graph.outputs)),
         symbols=symbols_of(graph.inputs),

@@ -92,8 +92,7 @@ def check(path: str | Path) -> Report:
     message = root.model
     opsets = {plain_domain(o.domain): o.version for o in message.opset_import}
     report = Report(
-        str(path), len(buffer), root.ort_version, message.ir_version, opsets,
-        " ".join(filter(None, (message.producer_name, message.producer_version))),
+        str(path), len(buffer), root.ort_version, message.ir_version, opsets, model.producer,
         list(message.graph.inputs or ()), list(message.graph.outputs or ()),
     )  # fmt: skip
     seen: dict[str, Schema | None] = {}

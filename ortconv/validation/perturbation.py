@@ -117,18 +117,13 @@ def perturb(graph: Graph, perturbation: Perturbation, fixed_point: bool = False)
     kept = {node.input(1) for node in graph.walk() if node.is_op("Pow")} | _of_shapes(graph)
     for part in graph.graphs():
         for value in part.initializers.values():
-            if value not in kept:
-                _perturb_constant(value, perturbation)
+            const = value.constant
+            if value not in kept and const is not None and const.dtype in UNITS:
+                value.const = _perturbed_tensor(const, perturbation)
         for node in list(part):
             if node.is_op("ConstantOfShape") and node.out not in kept:
                 _perturb_filled(part, node, perturbation)
             _perturb_node(part, node, perturbation, fixed_point)
-
-
-def _perturb_constant(value: Value, perturbation: Perturbation) -> None:
-    const = value.constant
-    if const is not None and const.dtype in UNITS:
-        value.const = _perturbed_tensor(const, perturbation)
 
 
 def _perturbed_tensor(const: Tensor, perturbation: Perturbation) -> Tensor:
