@@ -23,7 +23,7 @@ from ortconv.ir.links import Links
 from ortconv.ir.names import Names
 from ortconv.ir.order import is_topological, producers, topological
 from ortconv.ir.tensor import SparseTensor, Tensor
-from ortconv.ir.types import Dim, TensorType, ValueType
+from ortconv.ir.types import Dim, DType, TensorType, ValueType
 from ortconv.ir.value import Value
 
 if TYPE_CHECKING:
@@ -87,6 +87,11 @@ class Node:
         """The constant that an input always has; None if it has none, or is absent."""
         value = self.input(slot)
         return None if value is None else value.constant
+
+    def dtype(self, slot: int) -> DType | None:
+        """The element type of an input; None if it is unknown, or if the input is absent."""
+        value = self.input(slot)
+        return None if value is None else value.dtype
 
     def dim(self, slot: int, axis: int) -> Dim:
         """A dimension of an input; None if it is unknown, or if the input is absent."""

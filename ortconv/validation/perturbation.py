@@ -192,8 +192,8 @@ def _add_noise(graph: Graph, value: Value, most: float, perturbation: Perturbati
 
 def _step(node: Node) -> float:
     """The smallest scale of a QuantizeLinear of float32; 0 if it is not constant."""
-    value, const = node.input(0), node.constant(1)
-    if const is None or value is None or value.dtype is not DType.FLOAT:
+    const = node.constant(1)
+    if const is None or node.dtype(0) is not DType.FLOAT:
         return 0.0
     return float(np.abs(const.numpy().astype(np.float64)).min(initial=np.inf))
 
