@@ -1,8 +1,10 @@
-"""Query, key and value that are selected along an axis of their own become parts of the rows, or columns of each head."""
+"""Query, key and value, or only the last two, that are selected along an axis of their own become parts of the rows, or columns of
+each head.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -17,9 +19,12 @@ from ortconv.optimizer.parts import gathered, part_of
 from ortconv.optimizer.permutation import Perm, identity, permuted_type, transpose_perm
 from ortconv.optimizer.shapes import Element, dim_of, refined, target
 
-PARTS = 3
+PARTS, KEYS_AND_VALUES = 3, 2
 BEFORE_HEADS, IN_HEADS = 2, 3
-"""The axis of the parts in (batch, rows, 3, heads, size), and in (batch, rows, heads, 3, size)."""
+"""The axis of the parts in (batch, rows, parts, heads, size), and in (batch, rows, heads, parts, size)."""
+
+FORMS = ((PARTS, BEFORE_HEADS), (PARTS, IN_HEADS), (KEYS_AND_VALUES, BEFORE_HEADS))
+"""The numbers of parts, and their axis. Two parts in each head are those of a rotation."""
 
 ADDED = -1
 """An axis of length 1 that the Reshape or an Unsqueeze adds."""
@@ -74,15 +79,19 @@ def fuse(graph: Graph, context: Context) -> int:
     """Reshape(x, (..., 3, size))[..., i, :]  ->  Split(x)[i];
     Reshape(x, (batch, rows, 3, heads, size))[:, :, i]  ->  Reshape(Split(x)[i]);
     Reshape(x, (batch, rows, heads, 3, size))[:, :, :, i]  ->  Split(Reshape(x, (batch, rows, heads, 3 * size)))[i];
-    also behind a Transpose, which then follows
+    also behind a Transpose, which then follows; the first two also with two parts
     """
     return sum(_fuse(node, context) for node in graph if node.is_op("Reshape"))
 
 
 def _fuse(reshape: Node, context: Context) -> bool:
-    graph, packed, passed = reshape.parent, _packed(reshape), list[Node]()
-    picks = None if packed is None else _picks(_View(reshape.out, packed.axes, packed.axis), passed)
-    if packed is None or not picks or not context.may_touch(reshape, *passed):
+    return any(_fuse_as(packed, reshape, context) for packed in _forms(reshape))
+
+
+def _fuse_as(packed: Packed, reshape: Node, context: Context) -> bool:
+    graph, passed = reshape.parent, list[Node]()
+    picks = _picks(_View(reshape.out, packed.axes, packed.axis), passed)
+    if not picks or not context.may_touch(reshape, *passed):
         return False
     if all(pick.perm == SPLIT_TRANSPOSED for pick in picks):  # scores of columns, not rows
         return False
@@ -107,17 +116,20 @@ def _permuted(part: Value, perm: Perm, before: Node) -> Value:
     return insert("Transpose", [part], permuted_type(part.type, perm), before, {"perm": Ints(perm)})
 
 
-def _packed(reshape: Node) -> Packed | None:
+def _forms(reshape: Node) -> Iterator[Packed]:
+    """The ways in which a Reshape may split rows into parts, judged by its dimensions."""
     outer = (reshape.out.dim(0), reshape.out.dim(1))
-    for axis in (BEFORE_HEADS, IN_HEADS):
-        found = split_of(reshape, PARTS, axis=axis)
+    for parts, axis in FORMS:
+        found = split_of(reshape, parts, axis=axis)
         if found is not None:
             heads, size, rows = found
             copied = rows[:2] if rows else (0, 0)
-            together = (*copied, heads, PARTS * size) if axis == IN_HEADS else None
+            together = (*copied, heads, parts * size) if axis == IN_HEADS else None
             own = (*copied, heads, size) if axis == BEFORE_HEADS else None
-            return Packed(identity(5), axis, PARTS, (*outer, heads, size), together, own)
-    return _packed_rows(reshape)
+            yield Packed(identity(5), axis, parts, (*outer, heads, size), together, own)
+    rows_alone = _packed_rows(reshape)
+    if rows_alone is not None:
+        yield rows_alone
 
 
 def _packed_rows(reshape: Node) -> Packed | None:
@@ -127,7 +139,7 @@ def _packed_rows(reshape: Node) -> Packed | None:
         return None
     dims = refined(wanted, reshape.out)
     known = numbers(x.dim(-1), *dims[-2:])
-    if not known or known[1] not in (2, PARTS) or known[0] != known[1] * known[2]:
+    if not known or known[1] not in (KEYS_AND_VALUES, PARTS) or known[0] != known[1] * known[2]:
         return None
     _, parts, size = known
     added = _leading_ones(dims[:-2], max(x.rank - 1, 2))
