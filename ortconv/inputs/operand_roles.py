@@ -258,7 +258,7 @@ ROLES: dict[str, dict[str, dict[int, Role]]] = {
         **{op: {1: _along()} for op in ("Gather", "GatherElements")},
         **{op: {1: _along(1)} for op in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")},
         **{op: {0: PASSED, 1: _along(), 2: PASSED} for op in ("Scatter", "ScatterElements")},
-        "Cast": {0: Role(_numerals, passed=True)},
+        **{op: {0: Role(_numerals, passed=True)} for op in ("Cast", "CastLike")},
         "CenterCropPad": {1: LIKE_OUTPUT},
         "Clip": {0: PASSED},
         "Col2Im": {1: Role(_image), 2: Role(_block)},
