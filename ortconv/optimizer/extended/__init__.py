@@ -42,6 +42,7 @@ PASSES = (
     ),
     Pass("SimplifiedLayerNormFusion", "extended.layer_norm:fuse_root_mean_square", "ReduceMean", "GlobalAveragePool"),
     Pass("UnscaledNormFusion", "extended.layer_norm:UNSCALED", "ReduceMean", "GlobalAveragePool"),
+    Pass("SkipLayerNormSplit", "extended.split_norm:split_norm", once=True),  # SkipLayerNormFusion undoes it
     Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
     Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),
     Pass("PatchMergingFusion", "basic.space_to_depth:merge_patches", "Slice"),
