@@ -58,7 +58,7 @@ def bare(proto: ModelProto) -> Bare:
 
 
 def _size(name: str, symbols: Container[str]) -> int | str:
-    """The number that the name of a dimension is, unless it names a dimension of an input: onnx-shape-inference writes "5" for 5."""
+    """The number that is the name of a dimension, unless one of an input has this name. onnx-shape-inference writes "5" for 5."""
     return int(name) if name not in symbols and name.isdecimal() and len(name) < 19 else name
 
 

@@ -182,7 +182,9 @@ def test_floats_that_are_cast_to_indices(body: str, is_index: bool) -> None:
 
 @pytest.mark.parametrize("node", ["Cast<to = 1>(x)", "CastLike(x, t)"])
 def test_strings_that_are_cast_to_numbers_are_numerals(node: str, tmp_path: Path) -> None:
-    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (string[3,4] x, float[1] t) => (float[3,4] y) {{ y = {node} }}"""
+    text = (
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (string[3,4] x, float[1] t) => (float[3,4] y) {{ y = {node} }}"""
+    )
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     found = ortconv.convert(tmp_path / "m.onnx", tmp_path / "m.ort").validation
     assert found is not None
