@@ -21,7 +21,8 @@ An error is one message for a person: what, where (file, node), the limit and th
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,15 @@ class OrtconvError(Exception):
         self.file = self.file or (None if file is None else str(file))
         self.node = self.node or node
         return self
+
+
+@contextmanager
+def located(file: str | Path) -> Iterator[None]:
+    """An error of this block names the file, unless it names one already."""
+    try:
+        yield
+    except OrtconvError as error:
+        raise error.at(file=file) from error
 
 
 def _restored(kind: type[OrtconvError], args: tuple[Any, ...], state: dict[str, Any]) -> OrtconvError:

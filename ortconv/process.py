@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -204,6 +204,16 @@ def memory_limit(allowance: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def limit_data(allowed: int) -> Callable[[], None]:
+    """Limit the bytes that this process and its later children allocate (Linux). Returns a function that undoes it."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = allowed if hard == resource.RLIM_INFINITY else min(allowed, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    return partial(resource.setrlimit, resource.RLIMIT_DATA, (soft, hard))
 
 
 def _limits(allowance: int) -> tuple[int, int, int] | None:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple, NoReturn
 
 from ortconv.errors import BackendError, CrashError, LimitError, OrtconvError
-from ortconv.process import peak_bytes
+from ortconv.process import limit_data, peak_bytes
 from ortconv.wording import counted
 
 MOST_ATTEMPTS = 4
@@ -171,12 +171,7 @@ def _limit_seconds(seconds: float) -> Callable[[], object]:
 
 def _limit_bytes(allowed: int) -> Callable[[], object]:
     if sys.platform == "linux":
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        lower = allowed if hard == resource.RLIM_INFINITY else min(allowed, hard)
-        resource.setrlimit(resource.RLIMIT_DATA, (lower, hard))
-        return partial(resource.setrlimit, resource.RLIMIT_DATA, (soft, hard))
+        return limit_data(allowed)
     ended = threading.Event()
     threading.Thread(target=_watch_memory, args=(allowed, ended), daemon=True).start()
     return ended.set

@@ -22,7 +22,7 @@ from ortconv.ir.schema import operators
 from ortconv.models import find_models
 from ortconv.onnxio.load import names_in
 from ortconv.ortformat.opconfig import RequiredOperators
-from ortconv.pipeline.config import config_name, ort_name, required_by
+from ortconv.pipeline.config import config_name, lines_of, ort_name, required_by
 from ortconv.pipeline.conversion import options_of
 from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import Result
@@ -159,7 +159,7 @@ class Conversions(Iterator[Result | Failure]):
                 if self._journal is not None and record is not None and item.journaling is Journaling.CALLER:
                     self._journal.append(record)
                 self._in_place.add(item.output)
-                self._required[_operators(result.required)] = None
+                self._required["\n".join(lines_of(result.required))] = None
                 yield result
             if self._options.write_config:
                 self._write_config()
@@ -186,11 +186,6 @@ class Conversions(Iterator[Result | Failure]):
             write_text(self.config, text)
         else:
             write_far(self.config, text)
-
-
-def _operators(config: str) -> str:
-    """The lines of an operator config, without the names of models."""
-    return "\n".join(line for line in config.splitlines() if not line.startswith("#"))
 
 
 def check_names(fix_dims: Iterable[str], stop_ops: Iterable[str], paths: Sequence[Location], crew: Crew) -> None:

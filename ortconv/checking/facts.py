@@ -14,8 +14,8 @@ from ortconv.ortformat.releases import oldest_release
 from ortconv.partition import Target
 from ortconv.partition.refusals import refusals
 from ortconv.pipeline.analysis import analyze
-from ortconv.pipeline.config import require
-from ortconv.pipeline.result import constant_bytes, operator_counts
+from ortconv.pipeline.config import lines_of, require
+from ortconv.pipeline.result import operator_counts
 from ortconv.wording import listed
 
 MOST_NAMES = 4
@@ -55,7 +55,7 @@ def facts_of(path: Path, target: Target) -> tuple[Facts, tuple[str, ...]]:
     metrics: dict[str, float] = {
         "nodes": sum(operators.values()),
         "size": model.file_bytes,
-        "constants": constant_bytes(model),
+        "constants": model.graph.constant_bytes,
         "operators": len(operators),
     }
     external = model.external
@@ -74,7 +74,7 @@ def _required(model: Model) -> list[str]:
     """The lines of the operator config. Saved fusions of the model are applied first, in place."""
     required = RequiredOperators(types=True)
     require(required, model)
-    return [line for line in required.text().splitlines() if not line.startswith("#")]
+    return lines_of(required.text())
 
 
 def _described(target: Target) -> list[str]:

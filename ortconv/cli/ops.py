@@ -11,7 +11,7 @@ from ortconv.choices import BUILD_PLATFORMS
 from ortconv.cli import LINES, present, print_json, printable
 from ortconv.cli.options import FILE, FILE_OR_FOLDER, JSON, JSON_AND_QUIET, OUTPUT_FILE, Number, add, flag, output, view
 from ortconv.cli.usage import Commands
-from ortconv.errors import GateError, UsageError
+from ortconv.errors import GateError, UsageError, located
 from ortconv.wording import command_line
 
 if TYPE_CHECKING:
@@ -35,10 +35,8 @@ def merge(configs: tuple[Path, ...], output: Path | None) -> None:
     """
     merged = _read(configs[0])
     for path in configs[1:]:
-        try:
+        with located(path):
             merged.merge(_read(path))
-        except UsageError as error:
-            raise error.at(file=path) from error
     _write(merged, output)
 
 

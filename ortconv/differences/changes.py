@@ -68,7 +68,7 @@ def _opsets(model: Model, used: Collection[str]) -> dict[str, str]:
 def _metadata(model: Model) -> dict[str, str]:
     plain = {
         "IR version": str(model.ir_version),
-        "producer": " ".join(filter(None, (model.producer_name, model.producer_version))),
+        "producer": model.producer,
         "domain": model.domain,
         "model version": str(model.model_version or 0),
         "description": model.doc,

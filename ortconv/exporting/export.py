@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ortconv.documents import Document
-from ortconv.errors import OrtconvError, UnsupportedError, UsageError
+from ortconv.errors import UnsupportedError, UsageError, located
 from ortconv.executor.guard import guarded
 from ortconv.exporting.standard import STANDARD
 from ortconv.files import write_bytes
@@ -69,10 +69,8 @@ def export(
             found.upgraded_from = format_version(path)
         with guarded(model.graph, "exporting"):
             _prepare(model, found, standard=standard, saved_fusions=saved_fusions, keep=upgrades)
-        try:
+        with located(label):
             _write(model, target)
-        except OrtconvError as error:
-            raise error.at(file=label) from error
     found.nodes = sum(1 for _ in model.graph.walk())
     found.bytes = target.stat().st_size
     foreign = (n for n in model.graph.walk() if n.domain and not n.domain.startswith("ai.onnx"))
@@ -134,8 +132,7 @@ def onnx_bytes(model: Model) -> bytes:
     from ortconv.ortformat.capacity import too_large
     from ortconv.ortformat.layout import LARGEST_FILE
 
-    weights = (value.const for graph in model.graph.graphs() for value in graph.initializers.values())
-    size = sum(const.nbytes for const in weights if const is not None)
+    size = model.graph.constant_bytes
     if size > LARGEST_FILE:
         raise too_large(size, "one .onnx file holds").at(file=model.path)
     try:

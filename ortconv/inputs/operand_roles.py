@@ -135,8 +135,7 @@ def _counting(node: Node, shape: tuple[int, ...]) -> Array:
 
 def _numerals(node: Node, shape: tuple[int, ...]) -> Array | None:
     """Numbers as text for a Cast of strings."""
-    source = node.inputs[0]
-    is_text = source is not None and source.dtype is DType.STRING and node.out.dtype is not DType.STRING
+    is_text = node.dtype(0) is DType.STRING and node.out.dtype is not DType.STRING
     return np.array([str(i) for i in range(math.prod(shape))], object) if is_text else None
 
 

@@ -32,13 +32,10 @@ def default(value: Value) -> list[int] | None:
 
 
 def length(value: Value) -> int | None:
-    """Number of elements of a target: the declared number, or the rank that readers of the value with this shape need.
+    """Number of elements of a target that declares none: the rank that readers of the value with this shape need.
 
     If a reader only keeps dimensions, it is the rank of the reshaped value, or more if a kept dimension is beyond it.
     """
-    declared = value.dim(0)
-    if isinstance(declared, int):
-        return declared
     nodes = _shaped_by(value)
     ranks = chain((rank_of(node.out) for node in nodes), map(_rank_kept, nodes))
     return next((rank for rank in ranks if rank is not None), None)

@@ -12,11 +12,12 @@ from ortconv.errors import UsageError
 from ortconv.executor.guard import guarded
 from ortconv.gates import release_number
 from ortconv.inspection.costs import OperatorRow, PeakMemory, activation_memory, operator_rows
-from ortconv.inspection.notes import Note, bytes_of, constants, elements_of, notes, symbols
+from ortconv.inspection.notes import Note, bytes_of, constants, elements_of, notes
 from ortconv.inspection.quantization import GroupVerdict, ModelQuantization, quantization
 from ortconv.inspection.quantization import lint as judged
 from ortconv.ir.graph import Value
 from ortconv.ir.model import OLDEST_OPSET, Model
+from ortconv.ir.symbols import symbols_of
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.ortformat.reader import format_version
 from ortconv.ortformat.releases import oldest_release
@@ -139,10 +140,10 @@ def _inspected(model: Model, label: str, path: Path) -> Inspection:
         file_bytes=model.file_bytes,
         ir_version=model.ir_version,
         opsets=dict(graph.opsets),
-        producer=" ".join(filter(None, (model.producer_name, model.producer_version))),
+        producer=model.producer,
         inputs=list(map(_port, graph.inputs)),
         outputs=list(map(_port, graph.outputs)),
-        symbols=symbols(graph),
+        symbols=symbols_of(graph.inputs),
         nodes=sum(1 for _ in graph.walk()),
         graphs=sum(1 for _ in graph.graphs()),
         constants=len(held),

@@ -10,8 +10,9 @@ from ortconv.inspection.quantization import ModelQuantization
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.schema import unknown_operators
+from ortconv.ir.symbols import open_dims
 from ortconv.ir.tensor import SparseTensor, Tensor
-from ortconv.ir.types import DType, open_dims
+from ortconv.ir.types import DType
 from ortconv.ortformat.layout import LARGEST_FILE
 from ortconv.partition import Target, partition
 from ortconv.partition.policy import gate
@@ -52,12 +53,6 @@ def constants(graph: Graph) -> list[Value]:
     return sorted(found, key=bytes_of, reverse=True)
 
 
-def symbols(graph: Graph) -> list[str]:
-    """The symbolic dimensions of the inputs, in order."""
-    dims = (dim for value in graph.inputs for dim in value.shape or ())
-    return list(dict.fromkeys(dim for dim in dims if isinstance(dim, str)))
-
-
 def notes(model: Model, quantized: ModelQuantization) -> list[Note]:
     graph = model.graph
     return [
@@ -70,7 +65,7 @@ def notes(model: Model, quantized: ModelQuantization) -> list[Note]:
 
 
 def _shapes(graph: Graph) -> Iterator[Note]:
-    dynamic = list(dict.fromkeys(name for v in graph.inputs for name in open_dims(v.name, v.shape or ())))
+    dynamic = open_dims(graph.inputs)
     unknown = [v.name for v in graph.inputs if v.shape is None]
     if dynamic or unknown:
         taken = partition(graph, Target("nnapi"), anew=True).taken

@@ -113,12 +113,12 @@ def _feeds_floats(node: Node) -> bool:
 
 def _computes(node: Node) -> bool:
     """True for an operator on floats or quantized values that computes, and does not only move or convert elements."""
-    first = node.input(0)
-    if node.subgraphs or traits(node).has(Trait.MOVES) or first is None or first.dtype is None:
+    dtype = node.dtype(0)
+    if node.subgraphs or traits(node).has(Trait.MOVES) or dtype is None:
         return False
     if node.op in ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Cast"):
         return False
-    return first.dtype.is_float or _is_integer_operator(node)
+    return dtype.is_float or _is_integer_operator(node)
 
 
 def _is_integer_operator(node: Node) -> bool:

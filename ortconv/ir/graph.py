@@ -23,7 +23,7 @@ from ortconv.ir.links import Links
 from ortconv.ir.names import Names
 from ortconv.ir.order import is_topological, producers, topological
 from ortconv.ir.tensor import SparseTensor, Tensor
-from ortconv.ir.types import Dim, TensorType, ValueType
+from ortconv.ir.types import Dim, DType, TensorType, ValueType
 from ortconv.ir.value import Value
 
 if TYPE_CHECKING:
@@ -87,6 +87,11 @@ class Node:
         """The constant that an input always has; None if it has none, or is absent."""
         value = self.input(slot)
         return None if value is None else value.constant
+
+    def dtype(self, slot: int) -> DType | None:
+        """The element type of an input; None if it is unknown, or if the input is absent."""
+        value = self.input(slot)
+        return None if value is None else value.dtype
 
     def dim(self, slot: int, axis: int) -> Dim:
         """A dimension of an input; None if it is unknown, or if the input is absent."""
@@ -203,6 +208,12 @@ class Graph(Links):
         for node in self if self._subgraphs else ():
             for sub in node.subgraphs:
                 yield from sub.graphs()
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of all constants, including those in subgraphs."""
+        consts = (value.const for graph in self.graphs() for value in graph.initializers.values())
+        return sum(const.nbytes for const in consts if const is not None)
 
     def encloses(self, other: Graph | None) -> bool:
         """True if `other` is this graph or one of its subgraphs, at any depth."""

@@ -78,5 +78,10 @@ class Model:
     warnings: list[str] = field(default_factory=list)
     """Repairs made when the file was read, one sentence each."""
 
+    @property
+    def producer(self) -> str:
+        """Name and version of the program that made the model, as far as stated."""
+        return " ".join(filter(None, (self.producer_name, self.producer_version)))
+
     def __repr__(self) -> str:
         return f"<Model of {self.path or self.graph.name or 'a graph'}: {len(self.graph)} nodes, opset {self.graph.opset()}>"

@@ -6,9 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from ortconv.choices import natural
 from ortconv.ir.types import Dim, Shape
+
+if TYPE_CHECKING:
+    from ortconv.ir.value import Value
 
 ANONYMOUS = re.compile(r"\?|unk__\d+$|\w+_\d+_o\d+__d\d+$|.+_dim_\d+$")
 """Pattern of the symbols that shape inference invents, in ortconv, onnx, ONNX Runtime's tools (Slice_12_o0__d1) and torch
@@ -31,6 +35,17 @@ def _is_invented(symbol: str) -> bool:
 def is_stated(dim: Dim) -> bool:
     """True if a file states a dimension: as a number, or by a name that is not invented."""
     return dim is not None and not (isinstance(dim, str) and dim.startswith("?"))
+
+
+def open_dims(inputs: Iterable[Value]) -> list[str]:
+    """The names of the dimensions of inputs that have no size, each once. One without a name of its own is called INPUT[AXIS]."""
+    dims = ((d, f"{v.name}[{axis}]") for v in inputs for axis, d in enumerate(v.shape or ()) if not isinstance(d, int))
+    return list(dict.fromkeys(d if d is not None and is_stated(d) else place for d, place in dims))
+
+
+def symbols_of(inputs: Iterable[Value]) -> list[str]:
+    """The symbolic dimensions of inputs, each once, in order."""
+    return list(dict.fromkeys(d for v in inputs for d in v.shape or () if isinstance(d, str)))
 
 
 def as_dim(element: object) -> Dim:

@@ -17,15 +17,6 @@ Dim = int | str | None
 Shape = tuple[Dim, ...]
 
 
-def open_dims(name: str, shape: Shape) -> list[str]:
-    """The names of the dimensions of an input that have no size. One without a name of its own is called INPUT[AXIS]."""
-    return [
-        d if isinstance(d, str) and not d.startswith("?") else f"{name}[{axis}]"
-        for axis, d in enumerate(shape)
-        if not isinstance(d, int)
-    ]
-
-
 class DType(IntEnum):
     """Element types, numbered as TensorProto.DataType."""
 

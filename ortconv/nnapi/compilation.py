@@ -124,14 +124,9 @@ class Compilation(Handle):
     def allows_fallback(self) -> bool:
         return self.partitioning is PartitioningMode.WITH_FALLBACK
 
-    @property
-    def is_single(self) -> bool:
-        """True if exactly one device was named."""
-        return self.is_explicit and len(self.devices) == 1
-
     def require_single(self, what: str) -> None:
         """Raise BAD_DATA unless exactly one device was named."""
-        if not self.is_single:
+        if not self.is_explicit or len(self.devices) != 1:
             raise bad_data(f"{what} needs a compilation for exactly one named device")
 
     @property

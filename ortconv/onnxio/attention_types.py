@@ -7,7 +7,7 @@ from typing import Any
 from ortconv.ir.graph import Node
 from ortconv.ir.symbols import plus, times
 from ortconv.ir.types import Dim, Shape, ValueType
-from ortconv.onnxio.type_rules import TypeRule, dtype_of, shape_of, tensor
+from ortconv.onnxio.type_rules import TypeRule, shape_of, tensor
 
 
 def attention(past_slot: int, dtype_slot: int) -> TypeRule:
@@ -15,14 +15,12 @@ def attention(past_slot: int, dtype_slot: int) -> TypeRule:
 
     def rule(node: Node) -> list[ValueType | None]:
         x, w, past = shape_of(node, 0), shape_of(node, 1), shape_of(node, past_slot)
-        dtype = dtype_of(node, dtype_slot)
+        dtype = node.dtype(dtype_slot)
         sizes: Any = node.attr("qkv_hidden_sizes", ())
-        hidden: Dim = sizes[2] if sizes else None
-        if not sizes and w is not None and len(w) == 2 and isinstance(w[1], int):
-            hidden = w[1] // 3
+        hidden: Dim = sizes[2] if sizes else _split(w[1], 3) if w is not None and len(w) == 2 else None
         batch, length = x[:2] if x is not None and len(x) == 3 else (None, None)
         heads: int = node.attr("num_heads", 0)
-        head_size = hidden // heads if isinstance(hidden, int) and heads else None
+        head_size = _split(hidden, heads)
         present: Shape = (2, batch, heads or None, length, head_size)
         if past is not None and len(past) == 5:
             share = node.attr("past_present_share_buffer", 0)
@@ -41,7 +39,7 @@ def multi_head_attention(past_slot: int) -> TypeRule:
     """
 
     def rule(node: Node) -> list[ValueType | None]:
-        dtype = dtype_of(node, 0)
+        dtype = node.dtype(0)
         q, k, v = (shape_of(node, slot) for slot in range(3))
         if q is None or len(q) not in (3, 5):
             return [tensor(dtype, None), tensor(dtype, (None,) * 4), tensor(dtype, (None,) * 4)]
@@ -86,8 +84,8 @@ def _present(node: Node, past_slot: int, alone: Shape) -> Shape:
 def group_query_attention(node: Node) -> list[ValueType | None]:
     """Attention with fewer heads of keys than of queries. Without keys, the first input packs all along its last axis."""
     q, past = shape_of(node, 0), shape_of(node, 3)
-    dtype = dtype_of(node, 0)
-    cache = dtype_of(node, 3) or dtype
+    dtype = node.dtype(0)
+    cache = node.dtype(3) or dtype
     heads: int = node.attr("num_heads", 0)
     kv_heads: int = node.attr("kv_num_heads", 0)
     if q is None or len(q) != 3:
@@ -104,13 +102,13 @@ def group_query_attention(node: Node) -> list[ValueType | None]:
 
 def sparse_attention(node: Node) -> list[ValueType | None]:
     """Attention that keeps keys and values in the memory of the past ones, so that both have the same type and shape."""
-    return [group_query_attention(node)[0], *(tensor(dtype_of(node, slot), shape_of(node, slot)) for slot in (3, 4))]
+    return [group_query_attention(node)[0], *(tensor(node.dtype(slot), shape_of(node, slot)) for slot in (3, 4))]
 
 
 def linear_attention(node: Node) -> list[ValueType | None]:
     """Attention whose past is one state of fixed size."""
-    dtype = dtype_of(node, 0)
-    return [tensor(dtype, None), tensor(dtype_of(node, 3) or dtype, shape_of(node, 3))]
+    dtype = node.dtype(0)
+    return [tensor(dtype, None), tensor(node.dtype(3) or dtype, shape_of(node, 3))]
 
 
 def standard_attention(node: Node) -> list[ValueType | None]:
@@ -120,12 +118,12 @@ def standard_attention(node: Node) -> list[ValueType | None]:
     )
     if q is None or k is None or v is None:
         return []
-    (batch, heads, length, _), dtype = q, dtype_of(node, 0)
+    (batch, heads, length, _), dtype = q, node.dtype(0)
     present_key, present_value = _present(node, 4, k), _present(node, 5, v)
     is_rows = len(shape_of(node, 0) or ()) == 3
     y = (batch, length, times(heads, v[3])) if is_rows else (batch, heads, length, v[3])
     scores = (batch, heads, length, present_key[2])
-    others = tensor(dtype, present_key), tensor(dtype_of(node, 2), present_value), tensor(dtype, scores)
+    others = tensor(dtype, present_key), tensor(node.dtype(2), present_value), tensor(dtype, scores)
     return [tensor(dtype, y), *others]
 
 

@@ -12,7 +12,7 @@ from ortconv.ir.symbols import broadcast_shapes, times
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.onnxio.attention_types import ATTENTION_TYPES
 from ortconv.onnxio.standard_types import STANDARD_TYPES
-from ortconv.onnxio.type_rules import TypeRule, dtype_of, like, shape_of, shaped, tensor
+from ortconv.onnxio.type_rules import TypeRule, like, shape_of, shaped, tensor
 
 
 def broadcast(slots: Sequence[int], dtype_slot: int) -> TypeRule:
@@ -67,7 +67,7 @@ def _conv(weight_slot: int, dtype_slot: int) -> TypeRule:
 def _pool(node: Node) -> list[ValueType | None]:
     """The types of the result and of MaxPool's indices."""
     x = shape_of(node, 0)
-    dtype = dtype_of(node, 0)
+    dtype = node.dtype(0)
     if x is None or len(x) < 3:
         return [tensor(dtype, None)]
     last = bool(node.attr("channels_last", 0)) or node.op.startswith("Nhwc")
@@ -83,12 +83,12 @@ def _pool(node: Node) -> list[ValueType | None]:
 def _concat(node: Node) -> list[ValueType | None]:
     slots = range(2, len(node.inputs), 3)
     shapes = [shape for slot in slots if (shape := shape_of(node, slot)) is not None]
-    return [tensor(dtype_of(node, 1), None if len(shapes) < len(slots) else joined(shapes, node.attr("axis", 0)))]
+    return [tensor(node.dtype(1), None if len(shapes) < len(slots) else joined(shapes, node.attr("axis", 0)))]
 
 
 def _skip_layer_norm(node: Node) -> Iterable[ValueType | None]:
     row = shape_of(node, 0)
-    whole, stat = tensor(dtype_of(node, 0), row), tensor(DType.FLOAT, None if row is None else (*row[:-1], 1))
+    whole, stat = tensor(node.dtype(0), row), tensor(DType.FLOAT, None if row is None else (*row[:-1], 1))
     return [whole, stat, stat, whole]
 
 
@@ -96,13 +96,13 @@ def _layer_norm(node: Node) -> Iterable[ValueType | None]:
     x = shape_of(node, 0)
     axis = node.attr("axis", -1)
     stat = None if x is None else tuple(1 if i >= axis % max(1, len(x)) else d for i, d in enumerate(x))
-    return [tensor(dtype_of(node, 0), x), tensor(DType.FLOAT, stat), tensor(DType.FLOAT, stat)]
+    return [tensor(node.dtype(0), x), tensor(DType.FLOAT, stat), tensor(DType.FLOAT, stat)]
 
 
 def _embed_layer_norm(dtype_slot: int) -> TypeRule:
     def rule(node: Node) -> list[ValueType | None]:
         ids, words = shape_of(node, 0), shape_of(node, 2)
-        whole = tensor(dtype_of(node, dtype_slot), None if ids is None or words is None else (*ids, words[1]))
+        whole = tensor(node.dtype(dtype_slot), None if ids is None or words is None else (*ids, words[1]))
         return [whole, tensor(DType.INT32, None if ids is None else ids[:1]), whole]
 
     return rule
@@ -113,7 +113,7 @@ def _gather_block_quantized(node: Node) -> Shape | None:
     if data is None or indices is None:
         return None
     axis = node.attr("gather_axis", 0) % max(1, len(data))
-    if dtype_of(node, 0) is DType.UINT8 and data:
+    if node.dtype(0) is DType.UINT8 and data:
         data = (*data[:-1], times(data[-1], 8 // node.attr("bits", 4)))
     return (*data[:axis], *indices, *data[axis + 1 :])
 
@@ -123,8 +123,8 @@ def _lstm(node: Node) -> list[ValueType | None]:
     length, batch = x[:2] if x is not None and len(x) == 3 else (None, None)
     directions = 2 if node.attr("direction", "forward") == "bidirectional" else 1
     hidden: Dim = node.attr("hidden_size", None)
-    state = tensor(dtype_of(node, 0), (directions, batch, hidden))
-    return [tensor(dtype_of(node, 0), (length, directions, batch, hidden)), state, state]
+    state = tensor(node.dtype(0), (directions, batch, hidden))
+    return [tensor(node.dtype(0), (length, directions, batch, hidden)), state, state]
 
 
 def _unfold(node: Node) -> Shape | None:
@@ -141,7 +141,7 @@ def _unfold(node: Node) -> Shape | None:
 def _unique(node: Node) -> list[ValueType | None]:
     x = shape_of(node, 0)
     return [
-        tensor(dtype_of(node, 0), (None,)),
+        tensor(node.dtype(0), (None,)),
         TensorType(DType.INT64, (None,) if x is None else x[:1]),
         TensorType(DType.INT64, (None,)),
     ]
@@ -169,7 +169,7 @@ def _same_rank(node: Node) -> Shape | None:
 
 def _beam_search(node: Node) -> list[ValueType | None]:
     """Sequences (int32), their scores, and the scores of each step (both float), unless an input determines other types."""
-    dtype = dtype_of(node, 5) or dtype_of(node, 6) or DType.FLOAT
+    dtype = node.dtype(5) or node.dtype(6) or DType.FLOAT
     known = [TensorType(DType.INT32), tensor(dtype, None), tensor(dtype, None)]
     return [*known, None, tensor(dtype, None)]
 

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ortconv.errors import FormatError, GraphError, OrtconvError, UsageError
+from ortconv.errors import FormatError, GraphError, OrtconvError, UsageError, located
 from ortconv.files import drop_pages, map_file
 from ortconv.ir.model import OLDEST_OPSET, Model
 from ortconv.ir.signature import check_signatures
@@ -47,15 +47,13 @@ def load(
     Raises ModelError for a faulty file, UnsafeInputError for external data outside its directory. `fix_dims` maps symbolic
     dimensions to numbers; UsageError is raised if no input has such a symbol.
     """
-    try:
+    with located(path):
         data = map_file(path)
         external = ExternalData(os.path.dirname(path))
         model = _load(data, external, fix_dims, oldest_opset, check)
         model.file_bytes = data.nbytes + external.nbytes
         model.external = external.names
         drop_pages(data)
-    except OrtconvError as error:
-        raise error.at(file=path) from error
     model.path = os.fspath(path)
     return model
 
@@ -76,11 +74,9 @@ def from_bytes(
 
 def names_in(path: str | Path) -> tuple[set[str], set[str], set[str]]:
     """(symbolic dimensions of the inputs, operators, external files) of an .onnx file, without any checks."""
-    try:
+    with located(path):
         data = map_file(path)
         proto = _parse(data, _skeleton(data)[0])
-    except OrtconvError as error:
-        raise error.at(file=path) from error
     nodes = [*walk(proto.graph.node), *walk(chain.from_iterable(function.node for function in proto.functions))]
     tensors = chain(
         chain.from_iterable(part.initializer for part in graphs(proto.graph)),

@@ -13,7 +13,7 @@ from ortconv.ir.symbols import broadcast_dims
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, Shape, TensorType, ValueType
 from ortconv.onnxio.attention_types import standard_attention
-from ortconv.onnxio.type_rules import TypeRule, dtype_of, einsum_labels, shape_of, shaped, tensor
+from ortconv.onnxio.type_rules import TypeRule, einsum_labels, shape_of, shaped, tensor
 
 
 def _einsum(node: Node) -> Shape | None:
@@ -34,7 +34,7 @@ def _einsum(node: Node) -> Shape | None:
 
 
 def _eye_like(node: Node) -> list[ValueType | None]:
-    dtype = DType(node.attrs["dtype"]) if "dtype" in node.attrs else dtype_of(node, 0)  # type: ignore[arg-type]
+    dtype = DType(node.attrs["dtype"]) if "dtype" in node.attrs else node.dtype(0)  # type: ignore[arg-type]
     return [tensor(dtype, shape_of(node, 0))]
 
 
@@ -138,7 +138,7 @@ def _label_encoder(node: Node) -> list[ValueType | None]:
 
 
 def _category_mapper(node: Node) -> list[ValueType | None]:
-    dtype = {DType.STRING: DType.INT64, DType.INT64: DType.STRING}.get(dtype_of(node, 0) or DType.UNDEFINED)
+    dtype = {DType.STRING: DType.INT64, DType.INT64: DType.STRING}.get(node.dtype(0) or DType.UNDEFINED)
     return [tensor(dtype, shape_of(node, 0))]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ortconv.errors import FormatError, OrtconvError, UnsupportedError
+from ortconv.errors import FormatError, UnsupportedError, located
 from ortconv.files import read_bytes
 from ortconv.ir.types import OptionalType, SequenceType, TensorType, ValueType
 from ortconv.onnxio.build import array
@@ -17,10 +17,8 @@ def read_value(path: Path, type: ValueType | None) -> Any:
 
     Raises FormatError if the file holds no such message, UnsafeInputError if the message refers to another file.
     """
-    try:
+    with located(path):
         return _value(read_bytes(path), type)
-    except OrtconvError as error:
-        raise error.at(file=path) from error
 
 
 def _value(data: bytes, type: ValueType | None) -> Any:

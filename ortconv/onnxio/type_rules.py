@@ -12,12 +12,6 @@ TypeRule = Callable[[Node], Iterable[ValueType | None]]
 """The types of a node's outputs, and possibly more; None for one that follows from the schema alone."""
 
 
-def dtype_of(node: Node, slot: int) -> DType | None:
-    """The element type of an input; None if the input is absent or its type unknown."""
-    value = node.input(slot)
-    return None if value is None else value.dtype
-
-
 def shape_of(node: Node, slot: int) -> Shape | None:
     """The shape of an input; None if the input is absent or its rank unknown."""
     value = node.input(slot)
@@ -40,7 +34,7 @@ def einsum_labels(term: str, rank: int) -> list[str | int]:
 
 def shaped(shape: Callable[[Node], Shape | None], dtype_slot: int = 0, default: DType | None = None) -> TypeRule:
     """Rule: output 0 has this shape and the element type of an input, or the default if there is no such input."""
-    return lambda node: [tensor(dtype_of(node, dtype_slot) or default, shape(node))]
+    return lambda node: [tensor(node.dtype(dtype_slot) or default, shape(node))]
 
 
 def like(slot: int, dtype_slot: int | None = None, default: DType | None = None) -> TypeRule:

@@ -298,6 +298,15 @@ def refined(wanted: Sequence[Element], out: Value) -> tuple[Element, ...]:
     )
 
 
+def keeps_dim(node: Node, wanted: Sequence[Element], axis: int) -> bool:
+    """True if a Reshape to the dimensions `wanted` is known to keep the dimension of this axis."""
+    x, found = node.present_inputs[0], {wanted[axis], node.out.dim(axis)} - {None}
+    others = [e for i, e in enumerate(wanted) if i != axis and isinstance(e, (int, str))]
+    if wanted[axis] == -1 and x.shape is not None and len(others) == len(wanted) - 1:
+        found.add(quotient(x.shape, others))
+    return not found.isdisjoint({dim_of(x, axis), x.dim(axis)} - {None})
+
+
 def output_dims(node: Node | None) -> list[set[Element]]:
     """For each output dimension of a Reshape, Squeeze, Unsqueeze or Flatten, the elements that it is known to equal; -1
     is the remaining dimension. [] if not even the rank is known, or without a node.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ortconv.errors import OrtconvError
+from ortconv.errors import located
 from ortconv.files import map_file
 from ortconv.ir.kernels import later_attributes
 from ortconv.ir.model import NODES_MADE
@@ -82,18 +82,14 @@ class Report:
 @public
 def check(path: str | Path) -> Report:
     """Verify an .ort file and report on it. Raises OrtconvError, with the file's name, if it cannot be loaded at all."""
-    try:
-        with without_collections():
-            buffer = map_file(path)
-            root = decode(buffer)
-            model = model_of(root)
-    except OrtconvError as error:
-        raise error.at(file=path) from error
+    with located(path), without_collections():
+        buffer = map_file(path)
+        root = decode(buffer)
+        model = model_of(root)
     message = root.model
     opsets = {plain_domain(o.domain): o.version for o in message.opset_import}
     report = Report(
-        str(path), len(buffer), root.ort_version, message.ir_version, opsets,
-        " ".join(filter(None, (message.producer_name, message.producer_version))),
+        str(path), len(buffer), root.ort_version, message.ir_version, opsets, model.producer,
         list(message.graph.inputs or ()), list(message.graph.outputs or ()),
     )  # fmt: skip
     seen: dict[str, Schema | None] = {}

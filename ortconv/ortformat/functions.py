@@ -87,8 +87,8 @@ def _add_biases(root: Graph, release: int | None) -> int:
 
     The kernel for float, which also serves float16 between Casts, takes a row; the function body takes any bias that broadcasts.
     """
-    nodes = [n for n in root.walk() if n.is_op("FastGelu", MICROSOFT) and n.input(1) is not None]
-    found = [n for n in nodes if not n.ep and not has_kernel(n, release) and (_is_double(n) or not _takes_row(n))]
+    nodes = [n for n in root.walk() if n.is_op("FastGelu", MICROSOFT) and n.input(1) is not None and not n.ep]
+    found = [n for n in nodes if not has_kernel(n, release) and (n.dtype(0) is DType.DOUBLE or not _takes_row(n))]
     for node in found:
         from ortconv.onnxio.infer import update_types
 
@@ -101,11 +101,6 @@ def _add_biases(root: Graph, release: int | None) -> int:
 def _takes_row(node: Node) -> bool:
     bias, columns = node.input(1), node.dim(0, -1)
     return bias is not None and columns is not None and bias.shape == (columns,)
-
-
-def _is_double(node: Node) -> bool:
-    x = node.input(0)
-    return x is not None and x.dtype is DType.DOUBLE
 
 
 def without_kernel(graph: Graph) -> list[Node]:
@@ -131,7 +126,7 @@ def _unsupported(graph: Graph, release: int | None) -> list[Node]:
 def has_body(node: Node) -> bool:
     """True if ONNX defines the node's operator by a function, or ONNX Runtime does so for its types."""
     if node.domain == MICROSOFT:
-        return node.op in DOUBLE_BODIES and _is_double(node)
+        return node.op in DOUBLE_BODIES and node.dtype(0) is DType.DOUBLE
     from ortconv.onnxlib import get_schema
 
     found = get_schema(node.op, since_version(node), node.domain)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from ortconv.errors import FormatError, UsageError
+from ortconv.errors import FormatError, UsageError, located
 from ortconv.files import read_text
 from ortconv.ir.graph import Node
 from ortconv.ir.model import Model
@@ -131,10 +131,8 @@ class RequiredOperators:
     @classmethod
     def read(cls, path: str | Path) -> RequiredOperators:
         """The config in a file. Raises FormatError, with the file, as `parse` does."""
-        try:
+        with located(path):
             return cls.parse(read_text(path, refusal=FormatError))
-        except FormatError as error:
-            raise error.at(file=path) from error
 
     @classmethod
     def parse(cls, text: str) -> RequiredOperators:

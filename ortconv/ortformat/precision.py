@@ -110,10 +110,6 @@ def _float16(values: Iterable[Value | None]) -> Iterator[Value]:
     return (v for v in values if v is not None and v.dtype is DType.FLOAT16)
 
 
-def _float16_readers(node: Node) -> Iterator[Node]:
-    return (user for value in _float16(node.outputs) for user in value.consumers)
-
-
 def _is_float16(node: Node) -> bool:
     return not node.ep and any(True for _ in _float16((*node.inputs, *node.outputs)))
 
@@ -129,8 +125,9 @@ def _enclosed(graph: Graph, nodes: set[Node]) -> set[Node]:
     able = [n for n in graph if n not in nodes and _is_float16(n) and not n.subgraphs and _follows(n)]
     regions = DisjointSets(able)
     for node in able:
-        for user in filter(regions.__contains__, _float16_readers(node)):
-            regions.join(node, user)
+        for value in _float16(node.outputs):
+            for user in filter(regions.__contains__, value.consumers):
+                regions.join(node, user)
     inside = nodes.union(able)
     closed = (region for region in regions.sets() if all(_is_enclosed(node, inside) for node in region))
     return {node for region in closed for node in region}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from ortconv.errors import GraphError, OrtconvError
+from ortconv.errors import GraphError, located
 from ortconv.files import map_file
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Tensors, Value
 from ortconv.ir.graph_reader import GraphReader
@@ -24,13 +24,10 @@ from ortconv.process import without_collections
 
 def load(path: str | Path) -> Model:
     """Load and verify an .ort file. Raises FormatError, GraphError or UnsupportedError if it is not valid."""
-    try:
-        with without_collections():
-            data = map_file(path)
-            model = parse(data)
-            model.warnings += check_signatures(model.graph)
-    except OrtconvError as error:
-        raise error.at(file=path) from error
+    with located(path), without_collections():
+        data = map_file(path)
+        model = parse(data)
+        model.warnings += check_signatures(model.graph)
     model.path, model.file_bytes = str(path), data.nbytes
     return model
 

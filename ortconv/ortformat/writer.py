@@ -307,7 +307,7 @@ class _Writer(ValueWriter):
         out = self.out
         try:
             if isinstance(value, float):
-                return "f", 1, _float_bits(value)
+                return "f", 1, int.from_bytes(_float_bytes(value), "little")
             if isinstance(value, int):
                 return "i", 2, int(value)
             if isinstance(value, str):
@@ -364,7 +364,3 @@ def _float_bytes(value: float) -> bytes:
         return struct.pack("<f", value)
     except OverflowError:
         return struct.pack("<f", float("inf") if value > 0 else float("-inf"))
-
-
-def _float_bits(value: float) -> int:
-    return int.from_bytes(_float_bytes(value), "little")

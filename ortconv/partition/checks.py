@@ -12,7 +12,8 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import attribute
-from ortconv.ir.types import DType, Shape, open_dims
+from ortconv.ir.symbols import is_stated, open_dims
+from ortconv.ir.types import DType, Shape
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.policy import Objection, Objections, Target
 from ortconv.wording import fix_dim_options
@@ -40,7 +41,7 @@ def dynamic(value: Value, name: str, what: str) -> Objection:
     if value.shape is None:
         found = f"the shape of '{value.name}' is unknown"
     else:
-        dims = ",".join("?" if d is None or str(d).startswith("?") else str(d) for d in value.shape)
+        dims = ",".join(str(d) if is_stated(d) else "?" for d in value.shape)
         found = f"'{value.name}' has shape [{dims}]"
     if _inputs_are_fixed(value.graph):
         advice = "the inputs have fixed shapes, and what they hold decides this size: only the CPU can do it"
@@ -52,7 +53,7 @@ def dynamic(value: Value, name: str, what: str) -> Objection:
 def _fix_dims(graph: Graph | None) -> str:
     """The --fix-dim options for the open dimensions of the outermost graph's inputs, or other advice if a rank is unknown."""
     inputs = () if (outer := _outermost(graph)) is None else outer.inputs
-    names = dict.fromkeys(name for value in inputs for name in open_dims(value.name, value.shape or ()))
+    names = open_dims(inputs)
     if not names or any(value.shape is None for value in inputs):
         return "export it with sizes for them"
     return f"convert {fix_dim_options(names)}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ortconv.choices import feature_level
-from ortconv.errors import UsageError
+from ortconv.errors import UsageError, located
 from ortconv.files import read_toml
 from ortconv.partition.policy import Target
 
@@ -58,10 +58,8 @@ class DeviceProfile:
 
 def read_device(path: str | Path) -> DeviceProfile:
     """Read a device from a TOML file; missing keys get defaults. Raises UsageError for unknown keys and values out of range."""
-    try:
+    with located(path):
         return _device(read_toml(path))
-    except UsageError as error:
-        raise error.at(file=path) from error
 
 
 def _device(document: Mapping[str, Any]) -> DeviceProfile:

@@ -32,17 +32,12 @@ GroupCondition = Callable[[Node, Members, Members], bool]
 """condition(target, DQ nodes, Q nodes), called once the numbers of DQ and Q nodes match."""
 
 
-def _type_in(dq: Node) -> DType | None:
-    value = dq.input(0)
-    return None if value is None else value.dtype
-
-
 def _same_types(target: Node, dqs: Members, qs: Members) -> bool:
-    return len({*map(_type_in, dqs), *(q.out.dtype for q in qs)}) == 1
+    return len({*(dq.dtype(0) for dq in dqs), *(q.out.dtype for q in qs)}) == 1
 
 
 def _first_type_kept(target: Node, dqs: Members, qs: Members) -> bool:
-    return all(_type_in(dqs[0]) is q.out.dtype for q in qs)
+    return all(dqs[0].dtype(0) is q.out.dtype for q in qs)
 
 
 def _same_parameters(target: Node, dqs: Members, qs: Members) -> bool:
@@ -59,7 +54,7 @@ def _equal_scalars(a: Tensor | None, b: Tensor | None) -> bool:
 
 
 def _bias_is_int32(target: Node, dqs: Members) -> bool:
-    return all(_type_in(dq) is DType.INT32 for dq in dqs[2:])
+    return all(dq.dtype(0) is DType.INT32 for dq in dqs[2:])
 
 
 def _normalization(target: Node, dqs: Members, qs: Members) -> bool:
@@ -68,7 +63,7 @@ def _normalization(target: Node, dqs: Members, qs: Members) -> bool:
 
 def _weighted(target: Node, dqs: Members, qs: Members) -> bool:
     """True if the type of input 0 is kept, and input 1 is int8 if input 0 is."""
-    weights_fit = len(dqs) < 2 or _type_in(dqs[0]) is not DType.INT8 or _type_in(dqs[1]) is DType.INT8
+    weights_fit = len(dqs) < 2 or dqs[0].dtype(0) is not DType.INT8 or dqs[1].dtype(0) is DType.INT8
     return weights_fit and _first_type_kept(target, dqs, qs)
 
 

@@ -51,6 +51,11 @@ def beside(output: Path, stem: str, ending: str) -> Path:
     return output.with_name(f"{stem}.{ending}")
 
 
+def lines_of(config: str) -> list[str]:
+    """The lines of an operator config, without the comments that name models."""
+    return [line for line in config.splitlines() if not line.startswith("#")]
+
+
 def required_by(ort_files: Sequence[Path], *, types: bool, options: Options | None = None) -> RequiredOperators:
     """The operators that .ort files need in a build. Without `options`, the origin of the files is unknown."""
     from ortconv.ortformat.opconfig import RequiredOperators

@@ -20,7 +20,7 @@ from ortconv.files import digest
 from ortconv.models import load
 from ortconv.onnxio.external import components
 from ortconv.pipeline.arguments import arguments
-from ortconv.pipeline.config import STAMP
+from ortconv.pipeline.config import STAMP, lines_of
 from ortconv.public import public
 from ortconv.wording import NOT_INSTALLED, counted, installed
 
@@ -133,7 +133,7 @@ def make_manifest(
         versions=dict(versions()),
         onnxruntime=result.oldest_onnxruntime.release,
         onnxruntime_reason=result.oldest_onnxruntime.reason,
-        required=[line for line in result.required.splitlines() if not line.startswith("#")],
+        required=lines_of(result.required),
         operators=result.operators,
         rewrites=result.rewrites,
         partitions=dict(Counter(p.provider for p in result.partitions or () for _ in p.nodes)),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.journal import FEW
+from ortconv.ir.symbols import symbols_of
 from ortconv.optimizer.engine import Context, Rule, apply, find
 from ortconv.optimizer.levels import opt_in_passes, run_passes
 from ortconv.optimizer.offload import unsigned
@@ -133,7 +134,7 @@ def _open_dims(graph: Graph, partitioning: Partitioning) -> tuple[str, ...]:
     """Symbols in the shapes of inputs, if a node is refused because its shapes are not static."""
     if not any(o.rule == "static-shape" for verdict in partitioning.verdicts.values() for o in verdict.objections):
         return ()
-    return tuple(dict.fromkeys(d for v in graph.inputs for d in v.shape or () if isinstance(d, str)))
+    return tuple(symbols_of(graph.inputs))
 
 
 def _by_root(passes: Iterable[Pass]) -> dict[tuple[str, str], list[Rule]]:

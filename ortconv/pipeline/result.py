@@ -171,7 +171,7 @@ class Result:
         """Record the sizes of the model before it is optimized."""
         self.nodes_before = sum(1 for _ in model.graph.walk())
         self.bytes_before, self.external = model.file_bytes, model.external
-        self.constants_before = constant_bytes(model)
+        self.constants_before = model.graph.constant_bytes
 
     def record(self, model: Model, context: Context, optimized: Optimized) -> None:
         """Record the results of the optimizer and the partitioner."""
@@ -179,7 +179,7 @@ class Result:
         self.float16 = optimized.float16
         self.rewrites = optimized.counts()
         self.trace = optimized.trace
-        self.constants_after = constant_bytes(model)
+        self.constants_after = model.graph.constant_bytes
         self.folded_bytes = context.grown
         self.folds = [Fold(node, size) for size, node in sorted(context.folds, reverse=True)[:SHOWN_FOLDS]]
         if optimized.partitionings:
@@ -211,12 +211,6 @@ def operator_counts(model: Model) -> dict[str, int]:
     """Number of nodes for each operator, subgraphs included, most frequent first."""
     counts = Counter(node.operator for node in model.graph.walk())
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def constant_bytes(model: Model) -> int:
-    """Bytes of all constants, including those in subgraphs."""
-    consts = (v.const for graph in model.graph.graphs() for v in graph.initializers.values())
-    return sum(const.nbytes for const in consts if const is not None)
 
 
 def _failures(partitionings: Sequence[Partitioning]) -> list[str]:

@@ -192,8 +192,7 @@ def versions() -> dict[str, str]:
 def _report(found: Bundle, model: str, files: Mapping[str, bytes]) -> str:
     lines = ["# Report", "", "What is expected, and what happens instead: (fill in)", ""]
     if found.command is not None:
-        shown = found.command.replace("{}", model) if "{}" in found.command else f"{found.command} {model}"
-        lines += ["## Command", "", "```", shown, "```", ""]
+        lines += ["## Command", "", "```", Command(found.command).line(Path(model)), "```", ""]
         lines += [f"It ends with exit code {found.exit_code} and prints what is in output.txt.", ""]
     lines += ["## Files", "", "| file | bytes |", "|---|--:|"]
     lines += [f"| {name} | {len(content)} |" for name, content in sorted(files.items())]

@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from ortconv.errors import UsageError
+from ortconv.process import limit_data
 from ortconv.wording import command_line
 
 PLACE = "{}"
@@ -55,6 +56,7 @@ class Command:
         """Run the command for the model at this path, in this folder, without input."""
         if not self.text.strip():
             raise UsageError("the command to check with is empty", hint="such as --check 'ortconv run {}'")
+        limit = None if self.bytes is None or sys.platform != "linux" else partial(limit_data, self.bytes)
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
                 self.line(path),
@@ -63,7 +65,7 @@ class Command:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=os.name == "posix",
-                preexec_fn=_limiter(self.bytes),
+                preexec_fn=limit,
             )
             try:
                 code = process.wait(self.seconds)
@@ -72,20 +74,6 @@ class Command:
             finally:
                 _kill(process)
             return CommandResult(code if code >= 0 else 128 - code, _tail(output))
-
-
-def _limiter(allowed: int | None) -> Callable[[], None] | None:
-    """A function that limits the memory of a process before it begins."""
-    if allowed is None or sys.platform != "linux":
-        return None
-    import resource
-
-    def limit() -> None:
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        soft = allowed if hard == resource.RLIM_INFINITY else min(allowed, hard)
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-    return limit
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -10,6 +10,7 @@ from ortconv.compare.comparison import WORST, Comparison, Output, Subject
 from ortconv.compare.layers import ComparedLayer
 from ortconv.compare.measure import Measure
 from ortconv.models import is_ort
+from ortconv.report.run import finite
 from ortconv.report.sections import Section, first_rows
 from ortconv.wording import counted
 
@@ -60,7 +61,7 @@ def _layer(layer: ComparedLayer) -> dict[str, Any]:
 
 
 def _measure(found: Measure) -> dict[str, Any]:
-    numbers = {name: (v if math.isfinite(v := getattr(found, name)) else None) for name in WORST}
+    numbers = {name: finite(getattr(found, name)) for name in WORST}
     return {"dtype": found.dtype, "shape": list(found.shape), **numbers, "mismatch": found.mismatch}
 
 

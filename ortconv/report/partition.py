@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ortconv.files import size
-from ortconv.ir.types import open_dims
+from ortconv.ir.symbols import open_dims
 from ortconv.partition import Partitioning
 from ortconv.partition.advice import Merge
 from ortconv.partition.cost import ASSUMPTIONS, Estimate
@@ -115,7 +115,7 @@ def sections(
         _inside_section(analysis),
         _reasons_section(analysis),
         _advice_section(advice),
-        Section(f"Estimated on {e.device.name}", [times, *count_as_one(_free_dims(analysis))]),
+        Section(f"Estimated on {e.device.name}", [times, *count_as_one(open_dims(analysis.model.graph.inputs))]),
     ]
 
 
@@ -146,11 +146,6 @@ def _reasons_section(analysis: Analysis) -> Section:
             lines.append(f"  advice: {f'as for {given[advice]}' if advice in given else advice}{more}")
             given.setdefault(advice, f"{row.op} by {row.rule}")
     return Section(title, lines)
-
-
-def _free_dims(analysis: Analysis) -> list[str]:
-    inputs = analysis.model.graph.inputs
-    return list(dict.fromkeys(name for v in inputs for name in open_dims(v.name, v.shape or ())))
 
 
 def _advice_section(advice: Sequence[Merge]) -> Section:

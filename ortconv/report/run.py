@@ -83,7 +83,7 @@ def _describe(value: Any) -> dict[str, Any]:
     if "shape" in found and (array := np.asarray(value)).size and _is_numeric(array):
         numbers = array.astype(np.float64)
         with np.errstate(all="ignore"):
-            found |= {"min": _finite(numbers.min()), "max": _finite(numbers.max()), "mean": _finite(numbers.mean())}
+            found |= {"min": finite(numbers.min()), "max": finite(numbers.max()), "mean": finite(numbers.mean())}
     return found
 
 
@@ -92,7 +92,7 @@ def _is_numeric(array: Array) -> bool:
     return array.dtype.kind not in "bcOUST"
 
 
-def _finite(value: Any) -> float | None:
+def finite(value: Any) -> float | None:
     """A number as JSON can hold it: None for NaN and infinities."""
     return float(value) if math.isfinite(value) else None
 
@@ -112,7 +112,7 @@ def _best(value: Any, count: int) -> list[dict[str, Any]]:
         return []
     rows = array.reshape(array.shape[0] if array.ndim > 1 else 1, -1).astype(np.float64)
     order = np.argsort(-rows, axis=1, kind="stable")[:, :count]
-    return [{"row": n, "class": int(i), "value": _finite(rows[n, i])} for n, best in enumerate(order) for i in best]
+    return [{"row": n, "class": int(i), "value": finite(rows[n, i])} for n, best in enumerate(order) for i in best]
 
 
 def plan(session: Session) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from ortconv.executor.replay.numerics import kernel_settings
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.schema import draws
+from ortconv.ir.symbols import is_stated
 from ortconv.ir.tensor import Array, RuntimeValue, dense
 from ortconv.ir.types import DType, TensorType, restored
 from ortconv.models import ModelSource, load
@@ -327,5 +328,5 @@ def _result(value: RuntimeValue, fed: list[RuntimeValue]) -> RuntimeValue:
 
 
 def _node_arg(value: Value) -> NodeArg:
-    shape = None if value.shape is None else [None if str(d).startswith("?") else d for d in value.shape]
+    shape = None if value.shape is None else [d if is_stated(d) else None for d in value.shape]
     return NodeArg(value.name, "" if value.type is None else value.type.notation, shape)

@@ -117,18 +117,13 @@ def perturb(graph: Graph, perturbation: Perturbation, fixed_point: bool = False)
     kept = {node.input(1) for node in graph.walk() if node.is_op("Pow")} | _of_shapes(graph)
     for part in graph.graphs():
         for value in part.initializers.values():
-            if value not in kept:
-                _perturb_constant(value, perturbation)
+            const = value.constant
+            if value not in kept and const is not None and const.dtype in UNITS:
+                value.const = _perturbed_tensor(const, perturbation)
         for node in list(part):
             if node.is_op("ConstantOfShape") and node.out not in kept:
                 _perturb_filled(part, node, perturbation)
             _perturb_node(part, node, perturbation, fixed_point)
-
-
-def _perturb_constant(value: Value, perturbation: Perturbation) -> None:
-    const = value.constant
-    if const is not None and const.dtype in UNITS:
-        value.const = _perturbed_tensor(const, perturbation)
 
 
 def _perturbed_tensor(const: Tensor, perturbation: Perturbation) -> Tensor:
@@ -197,8 +192,8 @@ def _add_noise(graph: Graph, value: Value, most: float, perturbation: Perturbati
 
 def _step(node: Node) -> float:
     """The smallest scale of a QuantizeLinear of float32; 0 if it is not constant."""
-    value, const = node.input(0), node.constant(1)
-    if const is None or value is None or value.dtype is not DType.FLOAT:
+    const = node.constant(1)
+    if const is None or node.dtype(0) is not DType.FLOAT:
         return 0.0
     return float(np.abs(const.numpy().astype(np.float64)).min(initial=np.inf))
 

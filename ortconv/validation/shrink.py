@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ortconv.ir.graph import Graph
-from ortconv.ir.types import Shape, TensorType
+from ortconv.ir.types import TensorType
 
 LONG = 64
 """Input dimensions above this size are made free."""
@@ -23,14 +23,11 @@ def shrink(graph: Graph) -> None:
     """Make long input dimensions free, in place. Declared dimensions of inner values are removed."""
     for value in graph.inputs:
         if value.dtype is not None and value.shape is not None and value.const is None:
-            value.type = TensorType(value.dtype, _with_free_dims(value.name, value.shape))
+            dims = (f"{value.name}[{i}]" if isinstance(d, int) and d > LONG else d for i, d in enumerate(value.shape))
+            value.type = TensorType(value.dtype, tuple(dims))
     for value in (v for node in graph.walk() for v in node.present_outputs):
         if value.dtype is not None and value.shape is not None:
             value.type = TensorType(value.dtype, (None,) * len(value.shape))
-
-
-def _with_free_dims(name: str, shape: Shape) -> Shape:
-    return tuple(f"{name}[{axis}]" if isinstance(d, int) and d > LONG else d for axis, d in enumerate(shape))
 
 
 @contextmanager

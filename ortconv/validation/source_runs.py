@@ -109,12 +109,6 @@ class SourceRuns:
         return "numpy" if "numpy" in self.outputs else "onnxruntime" if "onnxruntime" in self.outputs else ""
 
     @property
-    def skipped(self) -> str | None:
-        """The reason why the source runs on no engine; None if it runs."""
-        self.wait()
-        return None if self.outputs else "; ".join(dict.fromkeys(self.reasons.values())) or "no engine was requested"
-
-    @property
     def why_not_numpy(self) -> str:
         """The reason why the source does not run on numpy."""
         return self.reasons.get("numpy", "numpy was not requested")
@@ -177,7 +171,7 @@ class SourceRuns:
         self.is_shrunk = True
         model = self.loaded()
         session = Session(model, [self.settings.numpy])
-        self._collect("numpy", model.graph, lambda feeds: session.run(None, feeds))
+        self._collect("numpy", model.graph, partial(session.run, None))
         self.is_shrunk = bool(self.trials)
         if self.trials:
             self.reasons = {"onnxruntime": f"onnxruntime: {declared}"}

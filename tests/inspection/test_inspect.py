@@ -19,7 +19,6 @@ from ortconv.errors import UsageError
 from ortconv.inspection.inspect import Inspection
 from ortconv.inspection.quantization import lint
 from ortconv.models import load
-from ortconv.pipeline.result import constant_bytes
 from tests.conftest import SAMPLES
 
 
@@ -288,4 +287,4 @@ def test_a_sparse_constant_counts_as_it_is_stored() -> None:
     )
     values, indices = (onnx.helper.make_tensor(name, kind, [2], [1, 5]) for name, kind in (("s", 1), ("", 7)))
     proto.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, [2, 3]))
-    assert ortconv.inspect(proto).constant_bytes == constant_bytes(ortconv.load(proto)) == 2 * (4 + 8)
+    assert ortconv.inspect(proto).constant_bytes == ortconv.load(proto).graph.constant_bytes == 2 * (4 + 8)

@@ -118,12 +118,19 @@ def compiled(model: nnapi.Model, devices: Sequence[nnapi.Device] | None = None) 
     return compilation
 
 
+def bound(compilation: nnapi.Compilation, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> nnapi.Execution:
+    """An execution whose arguments are set."""
+    execution = nnapi.Execution(compilation)
+    for index, array in enumerate(inputs):
+        execution.set_input(index, array)
+    for index, out in enumerate(outputs):
+        execution.set_output(index, out)
+    return execution
+
+
 def run(compilation: nnapi.Compilation, *inputs: Array, dims: tuple[int, ...] | None = None) -> Array:
     """The one output, of the dimensions of the first input unless others are given."""
     out = np.zeros(inputs[0].shape if dims is None else dims, compilation.model.output_types[0].type.dtype)
-    with nnapi.Execution(compilation) as execution:
-        for index, array in enumerate(inputs):
-            execution.set_input(index, array)
-        execution.set_output(0, out)
+    with bound(compilation, inputs, [out]) as execution:
         execution.compute()
     return out

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from nnapi_models import Builder, adding, chain, choosing, compiled, condition, counting_to, run, tensor
+from nnapi_models import Builder, adding, bound, chain, choosing, compiled, condition, counting_to, run, tensor
 
 from ortconv import nnapi
 from ortconv.nnapi import DurationCode, Operand, OperandType, Operation, ResultCode
@@ -25,12 +25,8 @@ def reference() -> list[nnapi.Device]:
 
 
 def prepared(model: nnapi.Model, *inputs: np.ndarray) -> tuple[nnapi.Execution, np.ndarray]:  # type: ignore[type-arg]
-    execution = nnapi.Execution(compiled(model, reference()))
-    for index, array in enumerate(inputs):
-        execution.set_input(index, array)
     out = np.zeros(4, np.float32)
-    execution.set_output(0, out)
-    return execution, out
+    return bound(compiled(model, reference()), inputs, [out]), out
 
 
 MODES: dict[str, Callable[[nnapi.Execution], None]] = {
@@ -51,15 +47,7 @@ def test_modes(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_execution_computes_once(mode: str) -> None:
-    execution, _ = prepared(chain(Operation.RELU), ONES)
-    execution.compute()
-    with pytest.raises(nnapi.NnapiError, match="BAD_STATE"):
-        MODES[mode](execution)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_unless_it_is_reusable(mode: str) -> None:
+def test_a_reusable_execution(mode: str) -> None:
     x = ONES.copy()
     execution, out = prepared(chain(Operation.RELU), x)
     execution.set_reusable(True)
@@ -81,10 +69,10 @@ def test_unless_it_is_reusable(mode: str) -> None:
         lambda e: e.enable_input_and_output_padding(True),
         lambda e: e.set_input(0, ONES),
         lambda e: e.set_output(0, ONES.copy()),
-        lambda e: e.compute(),
+        *MODES.values(),
     ],
 )
-def test_nothing_is_set_on_a_completed_execution(call: Callable[[nnapi.Execution], None]) -> None:
+def test_an_execution_computes_once_and_is_closed(call: Callable[[nnapi.Execution], None]) -> None:
     execution, _ = prepared(chain(Operation.RELU), ONES)
     execution.compute()
     with pytest.raises(nnapi.NnapiError, match="BAD_STATE"):
@@ -164,9 +152,7 @@ def test_padding_comes_first() -> None:
 
 
 def test_an_input_that_is_needed_is_omitted() -> None:
-    execution = nnapi.Execution(compiled(chain(Operation.RELU), reference()))
-    execution.set_input(0, None)
-    execution.set_output(0, ONES.copy())
+    execution = bound(compiled(chain(Operation.RELU), reference()), [None], [ONES.copy()])
     with pytest.raises(nnapi.NnapiError, match="OP_FAILED"):
         execution.compute()
 
@@ -192,9 +178,7 @@ def test_an_input_of_unknown_dimensions() -> None:
 
 
 def test_an_output_without_room() -> None:
-    execution = nnapi.Execution(compiled(chain(Operation.RELU, dims=(0,)), reference()))
-    execution.set_input(0, ONES)
-    execution.set_output(0, np.zeros(3, np.float32))
+    execution = bound(compiled(chain(Operation.RELU, dims=(0,)), reference()), [ONES], [np.zeros(3, np.float32)])
     with pytest.raises(nnapi.NnapiError, match="OUTPUT_INSUFFICIENT_SIZE"):
         execution.compute()
     for ask in (execution.get_output_operand_dimensions, execution.get_output_operand_rank):
@@ -366,9 +350,7 @@ def test_a_burst_serves_one_execution_at_a_time() -> None:
     gate = threading.Barrier(2)
 
     def compute() -> None:
-        execution = nnapi.Execution(compilation)
-        execution.set_input(0, ONES)
-        execution.set_output(0, ONES.copy())
+        execution = bound(compilation, [ONES], [ONES.copy()])
         gate.wait()
         try:
             burst.compute(execution)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nnapi_models import bound
 
 from ortconv import nnapi
 from ortconv.nnapi import Operand, OperandType, ResultCode, registry
@@ -92,13 +93,6 @@ def fibonacci(
     return model
 
 
-def run(compilation: nnapi.Compilation, source: np.ndarray[Any, Any], result: np.ndarray[Any, Any]) -> nnapi.Execution:
-    execution = nnapi.Execution(compilation)
-    execution.set_input(0, source)
-    execution.set_output(0, result)
-    return execution
-
-
 def test_types_of_its_own(driver: Fibonacci) -> None:
     number = OperandType(code_of(NAME, INT64))  # type: ignore[arg-type]
     quantized = OperandType(code_of(NAME, QUANT64), [10])  # type: ignore[arg-type]
@@ -109,7 +103,7 @@ def test_types_of_its_own(driver: Fibonacci) -> None:
     compilation.add_extension_attribute(NAME, 3, b"fast")
     compilation.finish()
     result = np.zeros(10, np.uint64)
-    execution = run(compilation, np.array(10, np.int64), result)
+    execution = bound(compilation, [np.array(10, np.int64)], [result])
     execution.add_extension_attribute(NAME, 4, None)
     execution.compute()
     assert result.tolist() == [12, 12, 14, 16, 20, 26, 36, 52, 78, 120]
@@ -129,7 +123,7 @@ def test_between_operations_of_the_cpu(driver: Fibonacci) -> None:
     compilation = nnapi.Compilation(model)
     compilation.finish()
     result = np.zeros(10, np.float32)
-    run(compilation, np.array([10.5], np.float32), result).compute()
+    bound(compilation, [np.array([10.5], np.float32)], [result]).compute()
     assert result.tolist() == [1, 1, 2, 3, 5, 8, 13, 21, 34, 55]
     assert {device.name for device in compilation.plan.devices} == {"fibonacci", "nnapi-reference"}
 
@@ -153,7 +147,7 @@ def test_the_cpu_does_not_step_in(driver: Fibonacci) -> None:
     compilation = nnapi.Compilation(fibonacci(OperandType(Operand.TENSOR_FLOAT32, [1]), FLOATS))
     compilation.finish()
     with pytest.raises(nnapi.NnapiError) as caught:
-        run(compilation, np.array([-1], np.float32), np.zeros(10, np.float32)).compute()
+        bound(compilation, [np.array([-1], np.float32)], [np.zeros(10, np.float32)]).compute()
     assert caught.value.code is not ResultCode.NO_ERROR
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from nnapi_graphs import random_devices, random_model
-from nnapi_models import compiled
+from nnapi_models import bound, compiled
 
 from ortconv import nnapi
 from ortconv.ir.tensor import Array
@@ -20,11 +20,7 @@ def computed(
     compilation: nnapi.Compilation, feeds: Sequence[Array], dims: Sequence[tuple[int, ...]], mode: str
 ) -> list[bytes]:
     outputs = [np.zeros(one, np.float32) for one in dims]
-    with nnapi.Execution(compilation) as execution:
-        for index, array in enumerate(feeds):
-            execution.set_input(index, array)
-        for index, array in enumerate(outputs):
-            execution.set_output(index, array)
+    with bound(compilation, feeds, outputs) as execution:
         if mode == "sync":
             execution.compute()
         elif mode == "async":

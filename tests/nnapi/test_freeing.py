@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nnapi_models import chain, compiled, counting_to, device
+from nnapi_models import bound, chain, compiled, counting_to, device
 
 from ortconv import nnapi
 from ortconv.nnapi import Operation, ResultCode
@@ -73,10 +73,8 @@ def slow(seconds: float = 0.05) -> nnapi.Compilation:
 
 def begun(compilation: nnapi.Compilation, x: np.ndarray = X) -> tuple[nnapi.Execution, np.ndarray]:  # type: ignore[type-arg]
     """An execution, and where its result goes. Both arrays are its own."""
-    execution, out = nnapi.Execution(compilation), np.zeros(x.shape, np.float32)
-    execution.set_input(0, x.copy())
-    execution.set_output(0, out)
-    return execution, out
+    out = np.zeros(x.shape, np.float32)
+    return bound(compilation, [x.copy()], [out]), out
 
 
 def code_of(call: Callable[..., object], *given: object) -> ResultCode:
@@ -168,9 +166,7 @@ def test_freeing_an_execution_that_is_running(caplog: pytest.LogCaptureFixture, 
 
 def test_asking_for_an_output_without_room() -> None:
     compilation = on(chain(Operation.RELU, dims=(0,)), nnapi.get_device("nnapi-reference"))
-    execution = nnapi.Execution(compilation)
-    execution.set_input(0, X)
-    execution.set_output(0, np.zeros(3, np.float32))
+    execution = bound(compilation, [X], [np.zeros(3, np.float32)])
     assert code_of(execution.compute) is ResultCode.OUTPUT_INSUFFICIENT_SIZE
     assert code_of(execution.get_output_operand_rank, 0) is ResultCode.OUTPUT_INSUFFICIENT_SIZE
     left = weakref.ref(execution)

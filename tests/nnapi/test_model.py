@@ -169,58 +169,44 @@ def read_before_written(b: Builder) -> None:
     b.model.identify_inputs_and_outputs([], [y])
 
 
-def written_twice(b: Builder) -> None:
-    x, y = add(b)
-    b.model.add_operation(Operation.RELU, [x], [y])
-    b.model.identify_inputs_and_outputs([x], [y])
-
-
-def input_that_is_written(b: Builder) -> None:
-    x, y = add(b)
-    b.model.add_operation(Operation.RELU, [y], [x])
-    b.model.identify_inputs_and_outputs([x], [y])
-
-
-def nobody_writes(b: Builder) -> None:
-    x, y = add(b)
-    b.operand(tensor(1))
-    b.model.identify_inputs_and_outputs([x], [y])
-
-
 def input_with_a_value(b: Builder) -> None:
     x, y = add(b)
     b.model.identify_inputs_and_outputs([x], [y])
     b.model.set_operand_value(x, np.zeros(2, np.float32))
 
 
-def scales_missing(b: Builder) -> None:
-    x, y = add(b)
-    b.constant(np.zeros(2, np.int8), OperandType(T.TENSOR_QUANT8_SYMM_PER_CHANNEL, [2]))
-    b.model.identify_inputs_and_outputs([x], [y])
+def with_fault(fault: Callable[[Builder, int, int], object]) -> Callable[[Builder], None]:
+    """Builds an operation from x to y, and a fault."""
+
+    def build(b: Builder) -> None:
+        x, y = add(b)
+        fault(b, x, y)
+        b.model.identify_inputs_and_outputs([x], [y])
+
+    return build
 
 
-def int32_with_a_zero_point(b: Builder) -> None:
-    x, y = add(b)
-    b.constant(np.zeros(2, np.int32), OperandType(T.TENSOR_INT32, [2], 1.0, 3))
-    b.model.identify_inputs_and_outputs([x], [y])
+SCALES_MISSING = OperandType(T.TENSOR_QUANT8_SYMM_PER_CHANNEL, [2])
+ZERO_POINT = OperandType(T.TENSOR_INT32, [2], 1.0, 3)
+REFUSED: dict[str, Callable[[Builder], None]] = {
+    "empty": lambda b: None,
+    "no operations": no_operations,
+    "cycle": cycle,
+    "read before written": read_before_written,
+    "written twice": with_fault(lambda b, x, y: b.model.add_operation(Operation.RELU, [x], [y])),
+    "input that is written": with_fault(lambda b, x, y: b.model.add_operation(Operation.RELU, [y], [x])),
+    "nobody writes": with_fault(lambda b, x, y: b.operand(tensor(1))),
+    "input with a value": input_with_a_value,
+    "scales missing": with_fault(lambda b, x, y: b.constant(np.zeros(2, np.int8), SCALES_MISSING)),
+    "int32 with a zero point": with_fault(lambda b, x, y: b.constant(np.zeros(2, np.int32), ZERO_POINT)),
+    "no model": with_fault(lambda b, x, y: b.model.set_operand_value(b.operand(OperandType(T.MODEL)), None)),
+}
 
 
-def model_operand_without_a_model(b: Builder) -> None:
-    x, y = add(b)
-    b.model.set_operand_value(b.operand(OperandType(T.MODEL)), None)
-    b.model.identify_inputs_and_outputs([x], [y])
-
-
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda b: None, no_operations, cycle, read_before_written, written_twice, input_that_is_written, nobody_writes,
-        input_with_a_value, scales_missing, int32_with_a_zero_point, model_operand_without_a_model,
-    ],
-)  # fmt: skip
-def test_models_refused_at_finish(build: Callable[[Builder], None]) -> None:
+@pytest.mark.parametrize("name", REFUSED)
+def test_models_refused_at_finish(name: str) -> None:
     b = Builder()
-    build(b)
+    REFUSED[name](b)
     with pytest.raises(nnapi.NnapiError, match="BAD_DATA"):
         b.model.finish()
     for call in (b.model.finish, lambda: nnapi.Compilation(b.model), lambda: b.operand(tensor(1))):

@@ -6,7 +6,7 @@ import logging
 
 import numpy as np
 import pytest
-from nnapi_models import Builder, adding, chain, choosing, compiled, condition, counting_to, device, run, tensor
+from nnapi_models import Builder, adding, bound, chain, choosing, compiled, condition, counting_to, device, run, tensor
 
 from ortconv import nnapi
 from ortconv.nnapi import Operand, OperandType, Operation, Preference
@@ -93,10 +93,7 @@ def test_an_output_that_another_step_reads() -> None:
     last = plan.model_steps[-1]
     assert [plan.model.operands[index].lifetime.name for _, index in last.inputs] == ["TEMPORARY", "OUTPUT"]
     out, p = np.zeros(4, np.float32), np.zeros(4, np.float32)
-    execution = nnapi.Execution(compilation)
-    execution.set_input(0, X)
-    execution.set_output(0, out)
-    execution.set_output(1, p)
+    execution = bound(compilation, [X], [out, p])
     execution.compute()
     assert np.array_equal(p, X)
     assert np.allclose(out, X + np.tanh(X))
@@ -221,9 +218,7 @@ def test_a_tensor_without_elements_crosses_no_step() -> None:
     with nnapi.registered(device("a", "RELU")):
         compilation, strict = compiled(emptied()), compiled(emptied(), nnapi.get_devices())
     assert [name for name, _ in where(compilation)] == ["nnapi-reference", "a"]
-    execution = nnapi.Execution(compilation)
-    execution.set_input(0, X)
-    execution.set_output(0, np.zeros(1, np.float32))
+    execution = bound(compilation, [X], [np.zeros(1, np.float32)])
     execution.compute()
     assert execution.get_output_operand_dimensions(0) == (0,)
     with pytest.raises(nnapi.NnapiError, match="OP_FAILED"):
@@ -233,9 +228,7 @@ def test_a_tensor_without_elements_crosses_no_step() -> None:
 def test_an_output_of_a_step_without_room() -> None:
     with nnapi.registered(device("a", "RELU")):
         compilation = compiled(chain(Operation.RELU, Operation.TANH, dims=(0,)))
-    execution = nnapi.Execution(compilation)
-    execution.set_input(0, X)
-    execution.set_output(0, np.zeros(3, np.float32))
+    execution = bound(compilation, [X], [np.zeros(3, np.float32)])
     with pytest.raises(nnapi.NnapiError, match="OUTPUT_INSUFFICIENT_SIZE"):
         execution.compute()
     with pytest.raises(nnapi.NnapiError) as small:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from nnapi_models import Builder, choosing, compiled, tensor
+from nnapi_models import Builder, bound, choosing, compiled, tensor
 
 from ortconv import nnapi
 from ortconv.ir.tensor import Array
@@ -63,10 +63,7 @@ def tiled() -> nnapi.Model:
 
 
 def execute(compilation: nnapi.Compilation, inputs: Sequence[Array], room: int) -> nnapi.Execution:
-    execution = nnapi.Execution(compilation)
-    for index, array in enumerate(inputs):
-        execution.set_input(index, array)
-    execution.set_output(0, np.zeros(room, np.float32))
+    execution = bound(compilation, inputs, [np.zeros(room, np.float32)])
     execution.compute()
     return execution
 

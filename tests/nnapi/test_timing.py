@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nnapi_models import chain, compiled, run
+from nnapi_models import bound, chain, compiled, run
 
 from ortconv import nnapi
 from ortconv.nnapi import Operation
@@ -88,9 +88,7 @@ def test_names(qualified: str, name: str) -> None:
 def test_background_work_is_marked_in_its_own_thread() -> None:
     with nnapi.registered(SimulatedDevice({"name": "npu"})):
         compilation = compiled(chain(Operation.RELU), [nnapi.get_device("npu")])
-    execution = nnapi.Execution(compilation)
-    execution.set_input(0, X)
-    execution.set_output(0, X.copy())
+    execution = bound(compilation, [X], [X.copy()])
     with timing.tracing() as trace:
         execution.start_compute().wait()
     threads = {one.layer: one.thread for one in trace.spans if one.phase == "PE"}

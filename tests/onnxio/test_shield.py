@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from onnx import AttributeProto, TensorProto, TensorShapeProto, helper, parser
+from onnx import AttributeProto, ModelProto, TensorProto, TensorShapeProto, helper, parser
 from onnx.shape_inference import infer_shapes
 
 from ortconv.errors import GraphError
@@ -21,6 +21,13 @@ from ortconv.onnxio.messages import contents
 from ortconv.onnxio.shield import may_be_below_zero, shortening
 
 RANDOM = Path(__file__).with_name("random_nodes.py")
+
+
+def parsed(text: str) -> ModelProto:
+    """The model, without the type of its first output."""
+    proto = parser.parse_model(text)
+    proto.graph.output[0].ClearField("type")
+    return proto
 
 
 def random_nodes(seeds: int, first: int, step: int) -> list[str]:
@@ -62,11 +69,10 @@ BEHIND_UNKNOWN = {
 @pytest.mark.parametrize("name", BEHIND_UNKNOWN)
 def test_types_of_operators_that_onnx_does_not_see(name: str) -> None:
     body, expected = BEHIND_UNKNOWN[name]
-    proto = parser.parse_model(
+    proto = parsed(
         '<ir_version: 9, opset_import: ["" : 20, "ai.onnx.ml" : 2, "c" : 1]> '
         "g (float[2, 3] x, string[4] s, int64[5, 2] i, int64[2, 1] j, float[2, 3, 4] z) => (float y) { " + body + " }"
     )
-    proto.graph.output[0].ClearField("type")
     model = from_proto(proto)
     (y,) = model.graph.outputs
     assert str(y.type) == expected
@@ -122,10 +128,9 @@ def test_what_stands_behind_them_is_inferred() -> None:
     ],
 )  # fmt: skip
 def test_negative_axes_of_early_operator_sets(body: str, expected: str, opset: int) -> None:
-    proto = parser.parse_model(
+    proto = parsed(
         f'<ir_version: 5, opset_import: ["" : {opset}]> g (float[2,1,3] x, bool b) => (float y) {{ {body} }}'
     )
-    proto.graph.output[0].ClearField("type")
     assert str(from_proto(proto).graph.outputs[0].type) == expected
 
 
@@ -139,19 +144,17 @@ def test_negative_axes_of_early_operator_sets(body: str, expected: str, opset: i
     ],
 )
 def test_a_pool_with_ceil_mode_has_no_window_in_the_padding_alone(window: str, opset: int) -> None:
-    proto = parser.parse_model(f"""<ir_version: 7, opset_import: ["" : {opset}]>
+    proto = parsed(f"""<ir_version: 7, opset_import: ["" : {opset}]>
         g (float[2,3,4] x) => (float y) {{ y, i = MaxPool<ceil_mode = 1, {window}>(x) z = Identity(i) }}""")
-    proto.graph.output[0].ClearField("type")
     pool = next(iter(from_proto(proto).graph))
     assert [str(v.type) for v in pool.outputs if v is not None] == ["float[2,3,2]", "int64[2,3,2]"]
 
 
 @pytest.mark.parametrize("start", ["k", "d"])
 def test_a_slice_of_a_shape_from_a_computed_index_has_an_unknown_length(start: str) -> None:
-    proto = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+    proto = parsed(f"""<ir_version: 8, opset_import: ["" : 17]>
         g (float[6,1,8,8] x, int64[1] k) => (float y) <int64[1] end = {{4}}, int64[1] axis = {{0}}, int64[1] c = {{48}}> {{
         d = Abs(k) s = Shape(x) v = Slice(s, {start}, end, axis) t = Concat<axis = 0>(c, v) y = Reshape(x, t) }}""")
-    proto.graph.output[0].ClearField("type")
     assert str(from_proto(proto).graph.outputs[0].type) == "float[...]"
 
 
@@ -169,10 +172,9 @@ def test_a_slice_of_a_shape_from_a_computed_index_has_an_unknown_length(start: s
 def test_sizes_are_products_in_float32(opset: int, body: str, expected: str) -> None:
     """10 times 0.7 is 7 in float32, and less in exact arithmetic, since 0.7 is not a number of float32."""
     constants = "float[4] scales = {1, 1, 0.7, 1.2}, float[1] scale = {1.3}"
-    proto = parser.parse_model(
+    proto = parsed(
         f'<ir_version: 8, opset_import: ["": {opset}]> g (float[1,4,10,10] x) => (float y) <{constants}> {{ {body} }}'
     )
-    proto.graph.output[0].ClearField("type")
     (y,) = from_proto(proto).graph.outputs
     assert str(y.type) == expected
 
@@ -182,11 +184,10 @@ def test_sizes_are_products_in_float32(opset: int, body: str, expected: str) -> 
 )
 def test_a_resize_in_a_branch_by_a_constant_outside(scales: str, sizes: str) -> None:
     body = f"u = Resize(x, , {scales}, {sizes})"
-    proto = parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]> g (float[1,2,s,s] x, bool b) => (float y)
+    proto = parsed(f"""<ir_version: 8, opset_import: ["": 17]> g (float[1,2,s,s] x, bool b) => (float y)
         <float[0] none = {{}}, int64[0] no_sizes = {{}}, float[4] scales = {{1, 1, 2, 2}}, int64[4] sizes = {{1, 2, 8, 8}}> {{
         made = Constant<value = float[0] {{}}>() listed = Constant<value_floats: floats = []>()
         y = If(b) <then_branch = t () => (u) {{ {body} }}, else_branch = e () => (v) {{ v = Neg(x) }}> }}""")
-    proto.graph.output[0].ClearField("type")
     graph = from_proto(proto).graph
     resize = next(node for node in graph.walk() if node.op == "Resize")
     assert str(resize.out.type) == ("float[1,2,8,8]" if sizes == "sizes" else "float[1,2,?,?]")
@@ -207,8 +208,7 @@ def test_a_resize_in_a_branch_by_a_constant_outside(scales: str, sizes: str) -> 
 )
 def test_squeeze_with_an_empty_list_of_axes_removes_all_of_size_1(opset: int, body: str) -> None:
     head = f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[2,1,3,1] x, bool b) => (float y) <int64[0] none = {{}}>'
-    proto = parser.parse_model(f"{head} {{ {body} }}")
-    proto.graph.output[0].ClearField("type")
+    proto = parsed(f"{head} {{ {body} }}")
     if opset == 11:
         proto.graph.node[0].attribute.add(name="axes", type=AttributeProto.INTS)
     assert str(from_proto(proto).graph.outputs[0].type) == "float[2,3]"
@@ -250,8 +250,7 @@ def test_a_slice_of_what_a_split_leaves(rows: int, inner: bool) -> None:
         body = f"y = If(k) <then_branch = {graphs[0]}, else_branch = {graphs[1]}>"
     text = f"""<ir_version: 9, opset_import: ["" : 18]> g (float[{rows},2] x, bool k) => (float y)
         <int64[1] zero = {{0}}, int64[1] one = {{1}}> {{ {body} }}"""
-    proto = parser.parse_model(text)
-    proto.graph.output[0].ClearField("type")
+    proto = parsed(text)
     if rows == 1:
         with pytest.raises(GraphError, match="too small for 3 parts"):
             from_proto(proto)
@@ -324,8 +323,7 @@ def test_slices_along_a_symbolic_dimension(
         constants = "<int64[1] s = {{{}}}, int64[1] e = {{{}}}, int64[1] a = {{{}}}>".format(*bounds)
         nodes = "t = Slice(x, s, e, a)"
     text = f'<ir_version: 5, opset_import: ["" : {opset}]> g (float[N,2,4] x) => (float y) {constants} {{ {nodes} y = Neg(t) }}'
-    proto = parser.parse_model(text)
-    proto.graph.output[0].ClearField("type")
+    proto = parsed(text)
     shape = from_proto(proto).graph.outputs[0].shape
     assert shape is not None
     assert shape[1:] == expected[1:]
@@ -444,12 +442,11 @@ def test_a_loop_that_collects_the_results_of_hidden_nodes() -> None:
 )
 def test_an_stft_of_few_frequencies(node: str, expected: str) -> None:
     """onnx takes 0 for the default of `onesided`, onnxruntime 1."""
-    proto = parser.parse_model(
+    proto = parsed(
         f"""<ir_version: 8, opset_import: ["": 17]>
         g (float[1,128,1] x, float[1,n,1] z, float[16] w, int64 unknown) => (float y) <int64 step = {{8}}, int64 size = {{16}}>
         {{ y = {node} }}"""
     )
-    proto.graph.output[0].ClearField("type")
     assert str(from_proto(proto).graph.outputs[0].type) == expected
 
 
@@ -490,10 +487,9 @@ STATED_BY_ONNX = {
 
 def test_places_in_a_scalar() -> None:
     """onnx infers no rows, onnxruntime returns one."""
-    proto = parser.parse_model(
+    proto = parsed(
         '<ir_version: 8, opset_import: ["": 17]> g (float x) => (int64 y) { z = NonZero(x) t = Transpose(z) y = Neg(t) }'
     )
-    proto.graph.output[0].ClearField("type")
     assert [(n.out.shape or ())[axis] for n, axis in zip(from_proto(proto).graph, (0, 1, 1), strict=True)] == [1, 1, 1]
 
 
@@ -501,12 +497,11 @@ def test_places_in_a_scalar() -> None:
 def test_shapes_that_onnx_has_written_into_the_file(name: str) -> None:
     """Tools infer shapes with onnx and state them. Where onnx errs, so does the file."""
     opset, inputs, node, expected = STATED_BY_ONNX[name]
-    proto = parser.parse_model(
+    proto = parsed(
         f"""<ir_version: 8, opset_import: ["": {opset}]> g ({inputs}) => (float y) <int64 step = {{8}}, int64 size = {{16}},
         int64[1] back = {{-1}}, int64[1] axis = {{0}}, int64[1] end = {{9223372036854775807}}>
         {{ z = {node} r = Relu(z) y = Neg(r) }}"""
     )
-    proto.graph.output[0].ClearField("type")
     stated = infer_shapes(proto, data_prop=True)
     assert tuple(d.dim_value for d in stated.graph.value_info[-1].type.tensor_type.shape.dim) != expected
     assert [n.out.shape for n in from_proto(stated).graph] == [expected] * 3

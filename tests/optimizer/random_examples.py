@@ -8,6 +8,7 @@ import idioms
 import idioms_fused
 import idioms_quantized
 import idioms_tensorflow
+import idioms_torch
 import numpy as np
 from typed_graphs import SPECIAL, Builder, Example
 
@@ -15,7 +16,7 @@ OPSETS = (9, 10, 11, 12, 13, 13, 14, 15, 16, 17, 17, 18, 19, 20, 21, 22, 23)
 FAMILIES = (
     idioms.STEPS, idioms_fused.STEPS, idioms_quantized.STEPS, idioms.STEPS + idioms_fused.STEPS,
     idioms.STEPS + idioms_fused.STEPS + idioms_quantized.STEPS, idioms_tensorflow.STEPS,
-    idioms_tensorflow.STEPS + idioms.STEPS,
+    idioms_tensorflow.STEPS + idioms.STEPS, idioms_torch.STEPS,
 )  # fmt: skip
 
 

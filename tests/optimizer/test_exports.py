@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from exports import Export
-from rewriting import ops, random_feeds, run
+from rewriting import ops, parse, random_feeds, run
 
 from ortconv import pipeline
 from ortconv.ir.graph import Graph
@@ -174,3 +174,37 @@ def test_constants_behind_an_identity(build: Callable[[Export], onnx.ModelProto]
     del proto.graph.node[:]
     proto.graph.node.extend(nodes)
     assert ops(optimized(proto, SYMBOLS, numpy=False)) == plain
+
+
+LENGTH_FIRST = """agraph (float[batch,5,8] x, float[8,24] w) => (float[batch,5,8] y) <
+    int64[3] parts = {8, 8, 8}, int64[SPLIT] heads = {5, -1, HEADS}, int64[3] rows = {5, -1, 8}, float half = {0.5}> {
+  t = Transpose<perm = [1, 0, 2]>(x)
+  p = MatMul(t, w)
+  q, k, v = Split<axis = 2>(p, parts)
+  qs = Reshape(q, heads)
+  ks = Reshape(k, heads)
+  vs = Reshape(v, heads)
+  qh = Transpose<perm = [FORWARD]>(qs)
+  kh = Transpose<perm = [BACKWARD]>(ks)
+  vh = Transpose<perm = [FORWARD]>(vs)
+  scaled = Mul(qh, half)
+  scores = MatMul(scaled, kh)
+  weights = Softmax<axis = -1>(scores)
+  mixed = MatMul(weights, vh)
+  merged = Transpose<perm = [MERGE]>(mixed)
+  r = Reshape(merged, rows)
+  z = Transpose<perm = [1, 0, 2]>(r)
+  y = Add(x, z)
+}"""
+APART = {"SPLIT": "4", "HEADS": "2, 4", "FORWARD": "1, 2, 0, 3", "BACKWARD": "1, 2, 3, 0", "MERGE": "2, 0, 1, 3"}
+STACKED = {"SPLIT": "3", "HEADS": "4", "FORWARD": "1, 0, 2", "BACKWARD": "1, 2, 0", "MERGE": "1, 0, 2"}
+
+
+@pytest.mark.parametrize("form", [APART, STACKED], ids=["apart", "stacked"])
+def test_attention_of_torch_for_any_batch(form: dict[str, str]) -> None:
+    """Attention of rows with the length first, as in nn.MultiheadAttention, without and with need_weights."""
+    text = LENGTH_FIRST
+    for name, content in form.items():
+        text = text.replace(name, content)
+    found = ops(optimized(parse(text, 17), {"batch": 1}, {"batch": 3}))
+    assert found == {"MatMul": 1, "Split": 1, MULTI: 1, "Add": 1}

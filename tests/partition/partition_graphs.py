@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
 import numpy as np
 import onnx
 from onnx import numpy_helper
@@ -58,6 +62,28 @@ def messages(graph: Graph, op: str, **target: object) -> list[str]:
     """The objections to the last node of an operator, each as 'rule: message'."""
     found = partition(graph, Target(**target)).verdicts[node(graph, op)].objections  # type: ignore[arg-type]
     return [f"{o.rule}: {o.message}" for o in found]
+
+
+def objections(inputs: str, nodes: str, options: Mapping[str, Any], **target: object) -> list[str]:
+    """The objections to the last node; `options` are opset and constants of `make`, and fields of the target."""
+    of_target = {name: value for name, value in options.items() if name in Target.__dataclass_fields__}
+    outputs = " ".join(nodes.split(" = ")[0].replace(",", "").split())
+    graph = make(inputs, nodes, outputs, **{name: v for name, v in options.items() if name not in of_target})
+    return messages(graph, list(graph)[-1].op, **target, **of_target)
+
+
+def check_advice(instead: Mapping[str, str], rows: Collection[str]) -> None:
+    """Assert that advice against operators without a row names flags, passes and operators that there are."""
+    from ortconv.cli.convert import command
+    from ortconv.optimizer.catalog import entries
+
+    flags = {option for parameter in command.params for option in parameter.opts}
+    passes = {e.name for e in entries()} | {e.group for e in entries()}
+    for op, advice in instead.items():
+        assert op.rpartition(":")[2] not in rows
+        assert set(re.findall(r"--[a-z-]+", advice)) <= flags
+        assert set(re.findall(r"--disable-pass (\w+)", advice)) <= passes
+        assert set(re.findall(r"\b[A-Z][a-z]+[A-Za-z]*", advice.partition("write it as ")[2])) <= set(rows)
 
 
 def mnist(level: str) -> onnx.ModelProto:

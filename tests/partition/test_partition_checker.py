@@ -13,8 +13,7 @@ from ortconv.ir.model import Model
 from ortconv.onnxio.proto import model_proto
 from ortconv.partition import Target, partition
 from tests.arrays import i64
-from tests.conftest import NAMES, SAMPLES
-from tests.partition.test_partition_aware import FOUND, slow
+from tests.partition.test_partition_aware import MODELS, slow
 
 # Inputs, nodes, outputs, constants; operators that the checker's partitions have, and ours; the rule that makes the difference.
 CASES = {
@@ -70,12 +69,6 @@ def test_it_fails_at_a_transpose_without_attributes():
     assert taken_ops(partition(graph)) == [["Transpose", "Relu"]]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=slow(path))
-        for path in [*(SAMPLES / f"{name}.onnx" for name in NAMES), *FOUND]
-    ],
-)
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem, marks=slow(path)) for path in MODELS])
 def test_whole_models_differ_only_by_what_the_checker_leaves_out(path):
     assert list(unexplained(path, Target(), check_nnapi_partitions, {})) == []

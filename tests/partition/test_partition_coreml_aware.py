@@ -16,8 +16,8 @@ from ortconv.models import load
 from ortconv.optimizer.recipe import make
 from ortconv.partition import Target, assign, partition
 from ortconv.pipeline import convert, optimize
-from tests.conftest import NAMES, SAMPLES
-from tests.partition.test_partition_aware import FOUND, described, fixed, places, slow
+from tests.conftest import SAMPLES
+from tests.partition.test_partition_aware import FOUND, MODELS, described, fixed, places, slow
 from tests.unoptimized import session
 
 NNAPI = "NnapiExecutionProvider"
@@ -34,7 +34,7 @@ CASES = [
         id=f"{path.stem}-{name}",
         marks=[pytest.mark.slow] if path in FOUND and name != "union" else slow(path),
     )
-    for path in [*(SAMPLES / f"{name}.onnx" for name in NAMES), *FOUND]
+    for path in MODELS
     for name in TARGETS
 ]
 

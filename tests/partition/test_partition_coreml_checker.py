@@ -13,8 +13,7 @@ from usability import check_case, unexplained
 from ortconv.choices import COREML_FORMATS
 from ortconv.partition import Target
 from tests.arrays import i64
-from tests.conftest import NAMES, SAMPLES
-from tests.partition.test_partition_aware import FOUND, slow
+from tests.partition.test_partition_aware import MODELS, slow
 
 NN, MLP = COREML_FORMATS
 LISTS = {NN: "coreml_supported_neuralnetwork_ops.md", MLP: "coreml_supported_mlprogram_ops.md"}
@@ -92,12 +91,6 @@ def test_what_the_checker_leaves_out(name):
 
 
 @pytest.mark.parametrize("form", COREML_FORMATS)
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=slow(path))
-        for path in [*(SAMPLES / f"{name}.onnx" for name in NAMES), *FOUND]
-    ],
-)
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem, marks=slow(path)) for path in MODELS])
 def test_whole_models_differ_only_by_what_the_checker_leaves_out(path, form):
     assert list(unexplained(path, Target("coreml", coreml_format=form), checker(form), LISTED[form])) == []

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
-from partition_graphs import f32, make, messages, node
+from partition_graphs import check_advice, f32, make, messages, node, objections
 
 from ortconv.choices import COREML_FORMATS
 from ortconv.ir.types import DType, TensorType
@@ -447,11 +445,7 @@ RUNS = [pytest.param(form, *case[1:], id=f"{form}-{i}") for i, case in enumerate
 @batched
 @pytest.mark.parametrize(("form", "inputs", "nodes", "options", "expected"), RUNS)
 def test_rules(form, inputs, nodes, options, expected):
-    options = dict(options)
-    target = {k: options.pop(k) for k in list(options) if k.startswith("coreml_")}
-    outputs = " ".join(nodes.split(" = ")[0].replace(",", "").split())
-    graph = make(inputs, nodes, outputs, **options)
-    found = messages(graph, list(graph)[-1].op, ep="coreml", coreml_format=form, **target)
+    found = objections(inputs, nodes, options, ep="coreml", coreml_format=form)
     if expected is None:
         assert len(found) >= 1
     else:
@@ -459,14 +453,4 @@ def test_rules(form, inputs, nodes, options, expected):
 
 
 def test_advice_names_what_there_is():
-    from ortconv.cli.convert import command
-    from ortconv.optimizer.catalog import entries
-
-    flags = {option for parameter in command.params for option in parameter.opts}
-    passes = {e.name for e in entries()} | {e.group for e in entries()}
-    for op, advice in INSTEAD.items():
-        assert op.rpartition(":")[2] not in ROWS
-        assert set(re.findall(r"--[a-z-]+", advice)) <= flags
-        assert set(re.findall(r"--disable-pass (\w+)", advice)) <= passes
-        if "write it as" in advice:
-            assert set(re.findall(r"\b[A-Z][a-z]+[A-Za-z]*", advice.split("write it as ")[1])) <= set(ROWS)
+    check_advice(INSTEAD, ROWS)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
-from partition_graphs import SCALE, f32, i8, make, messages, node, u8
+from partition_graphs import SCALE, check_advice, f32, i8, make, messages, node, objections, u8
 
 from ortconv.ir import units
 from ortconv.ir.tensor import Tensor
@@ -309,14 +307,6 @@ FLOAT_CASES = [
 ]  # fmt: skip
 
 
-def objections(inputs, nodes, options):
-    options = dict(options)
-    target = {k: options.pop(k) for k in ("feature_level", "use_nchw", "stop_ops") if k in options}
-    outputs = " ".join(nodes.split(" = ")[0].replace(",", "").split())
-    graph = make(inputs, nodes, outputs, **options)
-    return messages(graph, list(graph)[-1].op, **target)
-
-
 @batched
 @pytest.mark.parametrize(("inputs", "nodes", "options", "expected"), FLOAT_CASES)
 def test_float_rules(inputs, nodes, options, expected):
@@ -480,21 +470,7 @@ def test_newer_versions_of_operators_are_refused(monkeypatch):
 
 
 def test_advice_names_what_there_is():
-    from ortconv.cli.convert import command
-    from ortconv.optimizer.catalog import entries
-
-    flags = {option for parameter in command.params for option in parameter.opts}
-    passes = {e.name for e in entries()} | {e.group for e in entries()}
-    for op, advice in INSTEAD.items():
-        assert op.rpartition(":")[2] not in ROWS
-        for flag in re.findall(r"--[a-z-]+", advice):
-            assert flag in flags
-        for name in re.findall(r"--disable-pass (\w+)", advice):
-            assert name in passes
-        written = (
-            re.findall(r"\b[A-Z][a-z]+[A-Za-z]*", advice.split("write it as ")[-1]) if "write it as" in advice else []
-        )
-        assert all(name in ROWS for name in written)
+    check_advice(INSTEAD, ROWS)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from litert_cases import CASES, B, Const, F, Given, H, I, Q, S, drawn, t
+from nnapi_models import bound
 
 from ortconv import nnapi
 from ortconv.ir.tensor import Array
@@ -61,11 +62,7 @@ def built(code: Operation, inputs: Sequence[Given], outputs: Sequence[OperandTyp
 def on_nnapi(model: nnapi.Model, feeds: Sequence[Array], rooms: Sequence[Array]) -> None:
     compilation = nnapi.Compilation(model, [nnapi.get_device("nnapi-reference")])
     compilation.finish()
-    with nnapi.Execution(compilation) as execution:
-        for i, feed in enumerate(feeds):
-            execution.set_input(i, feed)
-        for i, room in enumerate(rooms):
-            execution.set_output(i, room)
+    with bound(compilation, feeds, rooms) as execution:
         execution.compute()
 
 

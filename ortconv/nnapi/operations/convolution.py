@@ -242,5 +242,4 @@ def transpose_conv_2d(c: OperationCall) -> Array:
     y = full[:, top : top + rows, left : left + columns]
     if c.out.is_quantized:
         return rescaled(c, y)
-    y = c.work.contiguous(y)
-    return finished(c, y)
+    return finished(c, c.work.contiguous(y))

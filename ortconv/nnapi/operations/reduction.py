@@ -51,9 +51,8 @@ def mean(c: OperationCall) -> Array:
 
 
 def _mean(c: OperationCall) -> Array:
-    if not c.x.is_quantized:
-        return reduced(c, np.mean)
-    return np.trunc(reduced(c, np.mean)).astype(c.x.type.dtype)
+    means = reduced(c, np.mean)
+    return np.trunc(means).astype(c.x.type.dtype) if c.x.is_quantized else means
 
 
 def arg_dims(c: OperationCall) -> Dims:

@@ -16,7 +16,7 @@ from ortconv.optimizer.conditions import equal_shapes, numbers, same_dim, with_s
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import identity, inverse, permuted_type, transpose_perm
-from ortconv.optimizer.shapes import dim_of, expressed, may_be_empty, refined, target
+from ortconv.optimizer.shapes import dim_of, expressed, refined, target
 
 _SCORES = P("Reshape", P("MatMul", "a", "b", name="product"), ..., name="split")
 
@@ -153,10 +153,7 @@ def split_heads_first(m: Match) -> Replacement:
         return None
     if dims[0] != rows and not same_dim(flat.dim(0), times(as_dim(batch), sizes[0])):
         return None
-    after, split = _SPLIT[perm], (rows, batch, *sizes)
-    if batch == 1:
-        after, split = _SPLIT_ONE[perm], (1, rows, *sizes)
-    spec = expressed(split, m.x)
+    after, spec = _SPLIT[perm], expressed((rows, batch, *sizes), m.x)
     if spec is None:
         return None
     types = [permuted_type(out.type, inverse(after))]
@@ -166,25 +163,5 @@ def split_heads_first(m: Match) -> Replacement:
 
 _SPLIT = {(1, 0, 2): (1, 2, 0, 3), (1, 2, 0): (1, 2, 3, 0)}
 """For each Transpose of (rows, batch * heads, size), the one of (rows, batch, heads, size) with the same result."""
-_SPLIT_ONE = {(1, 0, 2): (0, 2, 1, 3), (1, 2, 0): (0, 2, 3, 1)}
-"""The same for (1, rows, heads, size)."""
 
-_HEADS_LAST, _OF_ONE = (2, 0, 1, 3), (0, 2, 1, 3)
-
-
-@rule("StackedHeadsFusion", P("Reshape", P("Transpose", "x", name="merge"), ...))
-def merge_heads_of_one(m: Match) -> Replacement:
-    """Reshape(Transpose<2, 0, 1, 3>(x))  ->  Reshape(Transpose<0, 2, 1, 3>(x)), for a batch of one, as in other attention"""
-    merge, wanted = m.node("merge"), target(m.root)
-    if transpose_perm(merge) != _HEADS_LAST or m.x.dim(0) != 1 or wanted is None or may_be_empty(m.x):
-        return None
-    rows = dim_of(m.x, 2)
-    spec = [e if isinstance(e, int) else 0 if (i, e) == (1, rows) else -1 for i, e in enumerate(wanted)]
-    if spec.count(-1) > 1 or 0 in wanted:
-        return None
-    types = [permuted_type(m.x.type, _OF_ONE)]
-    merged = New("Transpose", [m.x], {"perm": Ints(_OF_ONE)}, like=merge, types=types)
-    return New("Reshape", [merged, np.array(spec, np.int64)], {}, like=m.root)
-
-
-RULES = (*swap_scores, *pool_other_axis, *fold_transpose_into_weights, *split_heads_first, *merge_heads_of_one)
+RULES = (*swap_scores, *pool_other_axis, *fold_transpose_into_weights, *split_heads_first)

@@ -50,7 +50,7 @@ def optimize_transposes(graph: Graph, context: Context, handlers: Handlers = HAN
     """
     changes = 0
     for _ in range(MAX_SWEEPS):
-        sweep = _Sweep(graph, context, handlers, name)
+        sweep = Sweep(graph, context, handlers, name)
         for node in graph:
             sweep.visit(node)
         for node in graph:
@@ -71,7 +71,7 @@ class _Transpose(NamedTuple):
     perm: Perm
 
 
-class _Sweep:
+class Sweep:
     def __init__(self, graph: Graph, context: Context, handlers: Handlers, name: str) -> None:
         self.graph = graph
         self.context = context

@@ -191,10 +191,10 @@ def _gather(node: Node, slot: int, perm: Perm) -> Push | None:
     data, index = node.inputs
     if data is None or index is None or (index.rank == 0 and len(data.uses) > 1):
         return None
-    return _pick(node, slot, perm)
+    return pick(node, slot, perm)
 
 
-def _pick(node: Node, slot: int, perm: Perm) -> Push | None:
+def pick(node: Node, slot: int, perm: Perm) -> Push | None:
     index = node.inputs[1]
     if index is None or index.rank not in (0, 1):
         return None
@@ -323,7 +323,7 @@ def push(node: Node, slot: int, perm: Perm, handlers: Handlers) -> Push | None:
 
 def absorbs(node: Node, slot: int, perm: Perm, handlers: Handlers) -> bool:
     """True if a node can read a value before this Transpose, and its outputs then need none."""
-    found = _pick(node, slot, perm) if node.is_op("Gather") and slot == 0 else push(node, slot, perm, handlers)
+    found = pick(node, slot, perm) if node.is_op("Gather") and slot == 0 else push(node, slot, perm, handlers)
     return found is not None and len(found.slots) == 1 and not any(found.perms)
 
 

@@ -27,6 +27,7 @@ PASSES = (
     Pass("ZeroStateElimination", "extended.fill:eliminate_zero_states"),
     Pass("GemmActivationFusion", "extended.fuse_gemm:fuse_gemm_activation"),
     Pass("SoftmaxExpectationFusion", "extended.distribution:move_to_last_axis", "Softmax"),
+    Pass("UnstackedAttention", "extended.attention.unstacked:unstack", "Softmax", also=(("", "MatMul"),)),
     Pass("GemmRowsFusion", "extended.gemm_rows:fuse_rows"),
     Pass("HardSwishFusion", "extended.fuse_conv:fuse_hard_sigmoid"),
     Pass("PReluFusion", "extended.fuse_conv:replace_prelu"),
@@ -44,6 +45,7 @@ PASSES = (
     Pass("UnscaledNormFusion", "extended.layer_norm:UNSCALED", "ReduceMean", "GlobalAveragePool"),
     Pass("SkipLayerNormSplit", "extended.split_norm:split_norm", once=True),  # SkipLayerNormFusion undoes it
     Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
+    Pass("BatchFirstFusion", "extended.attention.batch_first:put_batch_first", "Softmax", also=(("", "MatMul"),)),
     Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),
     Pass("PatchMergingFusion", "basic.space_to_depth:merge_patches", "Slice"),
     Pass("EinsumFusion", "extended.einsum:RULES"),

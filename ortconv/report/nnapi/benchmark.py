@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ortconv.compare.benchmark import BenchmarkRow
 from ortconv.nnapi.tracing import timing
 from ortconv.report.page import about, clean, page, text
-from ortconv.report.run import form_of
+from ortconv.report.run import finite, form_of
 from ortconv.report.sections import Markup, Section
 
 BAR = 9
@@ -40,12 +40,8 @@ def document(found: BenchmarkComparison) -> dict[str, Any]:
         "compared_with": found.expected_by,
         "runs": found.repeat,
         "inputs": {name: form_of(value) for name, value in found.feeds.items()},
-        "rows": [{k: _finite(v) for k, v in row.to_dict().items()} for row in found.rows],
+        "rows": [{k: finite(v) if isinstance(v, float) else v for k, v in row.to_dict().items()} for row in found.rows],
     }
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def title(row: BenchmarkRow) -> str:

@@ -6,6 +6,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.optimizer.basic import NAN_GUARDS
 from ortconv.optimizer.passes import Pass
 
+_MATMUL = (("", "MatMul"),)
 _ROTARY = ((MICROSOFT, "RotaryEmbedding"), "RotaryEmbedding")
 
 PASSES = (
@@ -15,9 +16,16 @@ PASSES = (
     Pass("RotaryRowsFusion", "extended.attention.grouped:ROTARY_ROWS", *_ROTARY),
     Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand", "Tile"),
     Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),
-    Pass("StackedBiasFusion", "extended.attention.stacked_bias:fuse", "Softmax"),
+    Pass("BatchFirstFusion", "extended.attention.batch_first:put_batch_first", "Softmax", also=_MATMUL),
+    Pass("BatchFirstFusion", "extended.attention.batch_first:OF_ONE", "Transpose", also=(("", "Softmax"),)),
+    Pass(
+        "StackedBiasFusion",
+        "extended.attention.stacked_bias:fuse",
+        "Softmax",
+        also=(*_MATMUL, (MICROSOFT, "FusedMatMul")),
+    ),
     NAN_GUARDS,
-    Pass("AttentionFusion", "extended.attention.fusion:fuse", "Softmax", also=(("", "MatMul"),)),
+    Pass("AttentionFusion", "extended.attention.fusion:fuse", "Softmax", also=_MATMUL),
     Pass("StandardAttentionFusion", "extended.attention.standard:fuse", "Attention"),
     Pass("HeadOrderFusion", "extended.attention.grouped:HEAD_ORDER", "Transpose"),
     Pass("GroupedMatMulFusion", "extended.attention.repeat:PRODUCTS", "Gather", "MatMul"),
