@@ -38,7 +38,7 @@ class Role:
 
 def parameter(value: Value, shape: tuple[int, ...]) -> Array | None:
     """Contents of an input of this shape that suit the first node that uses it as a parameter; None if there is no such node."""
-    for node, slot in value.uses:
+    for node, slot in uses(value):
         content = operand_role(node, slot).content
         found = None if content is None else content(node, shape)
         if found is not None and value.dtype is not None and found.size == math.prod(shape):
@@ -49,6 +49,14 @@ def parameter(value: Value, shape: tuple[int, ...]) -> Array | None:
 def operand_role(node: Node, slot: int) -> Role:
     """The role of an input of a node."""
     return ROLES.get(node.domain, {}).get(node.op, {}).get(slot, ANY)
+
+
+def uses(value: Value) -> Iterator[tuple[Node, int]]:
+    """The nodes that read a value, or what it is cast to, each with the slot."""
+    for node, slot in value.uses:
+        yield node, slot
+        if node.is_op("Cast"):
+            yield from uses(node.out)
 
 
 def _readers(value: Value) -> Iterator[tuple[Node, int]]:
@@ -257,7 +265,7 @@ ROLES: dict[str, dict[str, dict[int, Role]]] = {
         **{op: {1: _along()} for op in ("Gather", "GatherElements")},
         **{op: {1: _along(1)} for op in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")},
         **{op: {0: PASSED, 1: _along(), 2: PASSED} for op in ("Scatter", "ScatterElements")},
-        "Cast": {0: Role(_numerals, passed=True)},
+        **{op: {0: Role(_numerals, passed=True)} for op in ("Cast", "CastLike")},
         "CenterCropPad": {1: LIKE_OUTPUT},
         "Clip": {0: PASSED},
         "Col2Im": {1: Role(_image), 2: Role(_block)},

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import chain
 from random import Random
 
-from ortconv.inputs.operand_roles import operand_role, parameter
+from ortconv.inputs.operand_roles import operand_role, parameter, uses
 from ortconv.inputs.ranks import rank_of
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import LARGEST_RANK, Tensor
@@ -20,7 +20,7 @@ LARGEST_SOURCE = 1 << 32
 def is_target(value: Value) -> bool:
     """True if an input holds the shape of another value."""
     is_list = value.rank in (None, 1) and value.dtype is DType.INT64
-    return is_list and any(operand_role(node, slot).is_shape for node, slot in value.uses)
+    return is_list and any(operand_role(node, slot).is_shape for node, slot in uses(value))
 
 
 def default(value: Value) -> list[int] | None:
@@ -43,7 +43,7 @@ def length(value: Value) -> int | None:
 
 def _shaped_by(target: Value) -> list[Node]:
     """The nodes whose output has exactly the shape that a target holds."""
-    return [node for node, slot in target.uses if operand_role(node, slot).is_shape and node.op != "Expand"]
+    return [node for node, slot in uses(target) if operand_role(node, slot).is_shape and node.op != "Expand"]
 
 
 def _rank_kept(node: Node) -> int | None:
@@ -90,7 +90,7 @@ def other_elements(value: Value, count: int, variant: int) -> list[int]:
 
 def _elements_of_source(value: Value) -> int | None:
     """Number of elements of the value that a Reshape changes to this target; None if it has free dimensions."""
-    sources = [node.inputs[0] for node, slot in value.uses if node.op == "Reshape" and slot == 1]
+    sources = [node.inputs[0] for node, slot in uses(value) if node.op == "Reshape" and slot == 1]
     shapes = (source.static_shape for source in sources if source is not None)
     return next((math.prod(shape) for shape in shapes if shape is not None), None)
 

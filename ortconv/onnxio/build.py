@@ -22,8 +22,8 @@ from ortconv.onnxproto import AttributeProto, GraphProto, ModelProto, NodeProto,
 Resolve = Callable[[TensorProto], memoryview]
 """Returns the payload of a tensor with data_location EXTERNAL."""
 
-Symbol = Callable[[str], str | None]
-"""Maps the name of a symbolic dimension in the message to its name in the graph; None for an unknown dimension."""
+Symbol = Callable[[str], int | str | None]
+"""Maps the name of a symbolic dimension in the message to its name in the graph, or to its size; None for an unknown dimension."""
 
 
 class PackedNodes:

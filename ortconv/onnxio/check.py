@@ -147,8 +147,10 @@ def _typed(graph: GraphProto) -> set[str]:
     return names
 
 
-_NO_COMPLAINT = ("Inference error(s):", "expected to have type but instead is null", "declared=0")
-"""Ends of messages that are no fault of the node: faults inside it, an input that a later node makes, no declaration."""
+_NO_COMPLAINT = ("Inference error(s):", "expected to have type but instead is null", "declared=0", " was 0")
+"""Ends of messages that are no fault of the node: faults inside it, an input that a later node makes, no declaration, an unknown
+type of a body's output.
+"""
 
 _UNKNOWN_BRANCH = re.compile(r"then=0 else=\d+$|else=0$")
 """End of the message on an If whose branches have different types, where one is unknown."""

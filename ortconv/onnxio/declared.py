@@ -7,7 +7,7 @@ supply the facts that inference cannot find.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, filterfalse, repeat
 from typing import NamedTuple
@@ -50,10 +50,16 @@ def bare(proto: ModelProto) -> Bare:
 
     It should be freed: it has several times the size of the serialized model, and onnx's inference makes another one.
     """
-    read, graphs = TypeReader(), list(_graphs(proto.graph))
+    symbols = set(input_symbols(proto.graph))
+    read, graphs = TypeReader(lambda name: _size(name, symbols)), list(_graphs(proto.graph))
     sparse = [_densify(graph, outermost=i == 0) for i, graph in enumerate(graphs)]
     declared = _take(graphs, read)
     return Bare(proto.SerializeToString(), declared, sparse, read)
+
+
+def _size(name: str, symbols: Container[str]) -> int | str:
+    """The number that is the name of a dimension, unless one of an input has this name. onnx-shape-inference writes "5" for 5."""
+    return int(name) if name not in symbols and name.isdecimal() and len(name) < 19 else name
 
 
 def infer_declared(model: Bare, warn: Callable[[str], None]) -> ModelProto:

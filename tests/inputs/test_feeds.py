@@ -180,8 +180,11 @@ def test_floats_that_are_cast_to_indices(body: str, is_index: bool) -> None:
     assert (changed(value, drawn, "negative") is drawn) is is_index
 
 
-def test_strings_that_are_cast_to_numbers_are_numerals(tmp_path: Path) -> None:
-    text = """<ir_version: 8, opset_import: ["" : 17]> g (string[3,4] x) => (float[3,4] y) { y = Cast<to = 1>(x) }"""
+@pytest.mark.parametrize("node", ["Cast<to = 1>(x)", "CastLike(x, t)"])
+def test_strings_that_are_cast_to_numbers_are_numerals(node: str, tmp_path: Path) -> None:
+    text = (
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (string[3,4] x, float[1] t) => (float[3,4] y) {{ y = {node} }}"""
+    )
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     found = ortconv.convert(tmp_path / "m.onnx", tmp_path / "m.ort").validation
     assert found is not None

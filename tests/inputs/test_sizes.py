@@ -428,6 +428,13 @@ def test_a_target_without_elements_has_no_other_elements(variant: int) -> None:
     assert other_elements(given.inputs[1], 0, variant) == []
 
 
+@pytest.mark.parametrize("type", ["int32", "int64"])
+def test_a_target_that_is_cast(type: str) -> None:
+    given = graph("i = Cast<to = 6>(t) c = Cast<to = 7>(i) y = Reshape(x, c)", f"float[3,4] x, {type}[2] t")
+    target = next(candidates(given))["t"]
+    assert (target.tolist(), target.dtype) == ([0, 0], type)
+
+
 STEP = "b (float[] s, float[] u) => (float[] t, float[] v) { t = Identity(s) v = Mul(s, u) }"
 
 

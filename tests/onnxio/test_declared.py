@@ -193,6 +193,21 @@ def test_declared_element_types_must_hold(where: str) -> None:
         loaded(f"g (float[2, 3] x) => ({returns}) <{inner}> {{ a = Relu(x) y = Relu(a) }}")
 
 
+@pytest.mark.parametrize(("free", "size"), [("N", 5), ("5", "5")])
+def test_names_that_are_numbers(free: str, size: int | str) -> None:
+    """They are sizes, unless a free dimension of an input has the name."""
+    proto = parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 17, "c" : 1]> g (float[N, 3] x) => (y)
+        <float[N, five] a> { a = c.Own(x) y = Neg(a) }"""
+    )
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = free
+    proto.graph.value_info[0].type.tensor_type.shape.dim[0].dim_param = free
+    proto.graph.value_info[0].type.tensor_type.shape.dim[1].dim_param = "5"
+    model = from_proto(proto)
+    assert [node.out.shape for node in model.graph] == [(free, size)] * 2
+    assert not model.warnings
+
+
 def test_negative_dimensions_are_unknown_ones() -> None:
     proto = parser.parse_model(
         '<ir_version: 9, opset_import: ["" : 17]> g (float[2, 3] x) => (float[A, 3] y) { y = Relu(x) }'

@@ -419,6 +419,17 @@ def test_an_attention_over_rows_of_unknown_size() -> None:
     assert [node.out.shape for node in from_proto(proto).graph] == [("B", "L", None)] * 2
 
 
+def test_a_loop_that_collects_the_results_of_hidden_nodes() -> None:
+    """onnx reports a Loop whose body's outputs have unknown types; onnxruntime knows these types."""
+    proto = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]> g (float[N] x, int64[1] at, int64 n, bool go) => (seq(float) y)
+        { s = SequenceEmpty()  y = Loop(n, go, s) <body = b (int64 i, bool on, t) => (on, u)
+        { e = GatherND(x, at) u = SequenceInsert(t, e) }> }"""
+    )
+    model = from_proto(proto)
+    assert [str(v.type) for v in model.graph.outputs] == ["seq(float[])"]
+
+
 @pytest.mark.parametrize(
     ("node", "expected"),
     [

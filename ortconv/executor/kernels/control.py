@@ -171,12 +171,12 @@ def _position(position: Array | None, size: int, highest: int) -> int:
 
 @kernel("SplitToSequence")
 def split_to_sequence(x: Array, split: Array | None = None, *, axis: int = 0, keepdims: int = 1) -> list[Array]:
-    """A scalar `split`, by default 1, is the size of each part but the last. The axis stays if `split` is given."""
+    """A scalar `split`, by default 1, is the size of each part but the last. With a list, the axis stays."""
     if split is not None and split.ndim:
         return list(pieces(x, axis, split))
     size = 1 if split is None else int(split.item())
     parts = chunks(x, axis, size, counted(-(-x.shape[axis] // size)))
-    return list(parts) if keepdims or split is not None else [part.squeeze(axis) for part in parts]
+    return list(parts) if keepdims else [part.squeeze(axis) for part in parts]
 
 
 @kernel("OptionalGetElement")

@@ -43,6 +43,7 @@ PASSES = (
     ),
     Pass("SimplifiedLayerNormFusion", "extended.layer_norm:fuse_root_mean_square", "ReduceMean", "GlobalAveragePool"),
     Pass("UnscaledNormFusion", "extended.layer_norm:UNSCALED", "ReduceMean", "GlobalAveragePool"),
+    Pass("SkipLayerNormSplit", "extended.split_norm:split_norm", once=True),  # SkipLayerNormFusion undoes it
     Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
     Pass("BatchFirstFusion", "extended.attention.batch_first:put_batch_first", "Softmax", also=(("", "MatMul"),)),
     Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),

@@ -33,7 +33,8 @@ SEQUENCES = [
     *[("SequenceInsert", [ITEMS, ITEMS[0] * 2, i64(k)], {}) for k in (0, 2, -1, -3)],
     *[("SplitToSequence", [X], {"axis": a, "keepdims": k}) for a in (0, 1, -1) for k in (0, 1)],
     *[("SplitToSequence", [X, i64(2)], {"axis": a}) for a in (0, 1, -1)],
-    ("SplitToSequence", [X, i64(1, 4)], {"axis": 2}),
+    *[("SplitToSequence", [X, i64(1)], {"axis": a, "keepdims": 0}) for a in (0, 1, -1)],
+    *[("SplitToSequence", [X, i64(1, 4)], {"axis": 2, "keepdims": k}) for k in (0, 1)],
     *[("ConcatFromSequence", [ITEMS], {"axis": a, "new_axis": n}) for a in (0, 1, -1) for n in (0, 1)],
 ]
 
