@@ -10,9 +10,19 @@ from ortconv.ir.operators import Trait, named
 from ortconv.ir.resize import has_sizes, resizing
 from ortconv.ir.shape_rules import joined, multiplied, window_shape
 from ortconv.ir.slices import axis_slices
-from ortconv.ir.symbols import as_dim, broadcast_shapes, is_anonymous, is_vague, minus, more_exact, quotient, times
+from ortconv.ir.symbols import (
+    as_dim,
+    broadcast_shapes,
+    is_anonymous,
+    is_vague,
+    minus,
+    more_exact,
+    plus,
+    quotient,
+    times,
+)
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import RESHAPES, split_sizes
+from ortconv.optimizer.conditions import RESHAPES, split_sizes, stated_pads
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import COMPUTES_SHAPES, DimOf, Element, elements, target
@@ -118,6 +128,12 @@ def _rank(node: Node) -> Shape | None:
     return None if found is None else (len(found),)
 
 
+def _padded(node: Node) -> Shape | None:
+    shape = _same(node)
+    pads = None if shape is None else stated_pads(node, len(shape))
+    return shape and pads and tuple(map(plus, shape, pads, pads[len(shape) :]))
+
+
 def _resized(node: Node) -> Shape | None:
     shape = _same(node)
     return resizing(node, elements).shape(shape) if shape is not None and has_sizes(node) else None
@@ -160,6 +176,7 @@ _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
     "Expand": _expanded,
     "Gather": _gathered,
     "GatherElements": lambda node: None if node.inputs[1] is None else node.inputs[1].shape,
+    "Pad": _padded,
     "Range": _counted,
     "Resize": _resized,
     "Shape": _rank,

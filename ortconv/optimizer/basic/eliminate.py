@@ -215,6 +215,15 @@ def eliminate_trivial(m: Match) -> Replacement:
     return x if trivial else None
 
 
+@rule("NoopElimination", P("Split", "x", ..., where=lambda split: len(split.outputs) == 1))
+def eliminate_split(m: Match) -> Replacement:
+    """Split(x) into one part  ->  x
+
+    Differs: ONNX Runtime keeps it.
+    """
+    return m.x if equal_shapes(m.root.out.shape, m.x.shape) else None
+
+
 @rule("NoopElimination", P("Concat", ...))
 def drop_empty_operands(m: Match) -> Replacement:
     """Concat(x, y)  ->  x, if y has no elements along the axis; also with more operands
@@ -396,6 +405,7 @@ RULES = (
     *eliminate_cast_before_shape,
     *eliminate_noop,
     *eliminate_trivial,
+    *eliminate_split,
     *drop_empty_operands,
     *replace_sum,
     *fuse_div_mul,

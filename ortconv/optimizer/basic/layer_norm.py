@@ -78,7 +78,8 @@ def _deviations() -> list[P]:
 
 def unscaled_patterns() -> list[P]:
     """Patterns for (x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) in every form."""
-    return [P("Div", _centered("mean"), deviation) for deviation in _deviations()]
+    divided = [P("Div", _centered("mean"), deviation) for deviation in _deviations()]
+    return divided + [P("Mul", _centered("mean"), P("Reciprocal", d), commutative=True) for d in _deviations()]
 
 
 def _factored_patterns() -> Iterator[P]:
@@ -111,7 +112,8 @@ def fuse_layer_norm(m: Match) -> Replacement:
 
     Counterpart: LayerNormFusionL1
     Differs: the exponent must be 2 and the mean must be subtracted, neither of which ONNX Runtime checks; epsilon on
-        either side; the square as a product; means by GlobalAveragePool; several last axes; no Cast in between.
+        either side; the square as a product; Reciprocal instead of the division; means by GlobalAveragePool; several last
+        axes; no Cast in between.
     """
     return None if m.graph.opset() < LAYER_NORM_OPSET else normalized(m)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.operands import constant_of, own_producer, producer_of, reader_of, scalar
+from ortconv.ir.operands import constant_of, ints, own_producer, producer_of, reader_of, scalar
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.conditions import exactly, is_finite
@@ -85,12 +85,19 @@ def projected_from(value: Value | None) -> Value | None:
                 return None
             value = part.x
             continue
-        if node.op not in _KEEPS_NAN:
+        if node.op not in _KEEPS_NAN and not _is_repeat(node):
             return None
         value, beside = (other, x) if constant_of(x) is not None else (x, other)
         if node.op in _OF_TWO and constant_of(beside) is None:
             return None
     return None
+
+
+def _is_repeat(node: Node) -> bool:
+    """True for a Gather that selects every slice along its axis, as of heads that several queries share."""
+    indices = ints(node.input(1)) if node.op == "Gather" else None
+    count = node.dim(0, node.attr("axis", 0)) if indices else None
+    return isinstance(count, int) and {i % count for i in indices or ()} == set(range(count))
 
 
 _PRODUCTS = ("MatMul", "Gemm", "MatMulNBits", "DynamicQuantizeMatMul")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Ints, Value
-from ortconv.ir.operands import producer_of
+from ortconv.ir.operands import axes_of, producer_of
 from ortconv.ir.symbols import as_dim, times
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Shape
@@ -17,6 +17,7 @@ from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import identity, inverse, permuted_type, transpose_perm
 from ortconv.optimizer.shapes import dim_of, expressed, refined, target
+from ortconv.optimizer.standard_forms import with_axes
 
 _SCORES = P("Reshape", P("MatMul", "a", "b", name="product"), ..., name="split")
 
@@ -161,7 +162,18 @@ def split_heads_first(m: Match) -> Replacement:
     return New("Transpose", [apart], {"perm": Ints(after)}, like=swap)
 
 
-_SPLIT = {(1, 0, 2): (1, 2, 0, 3), (1, 2, 0): (1, 2, 3, 0)}
+_ROWS_FIRST = (1, 0, 2)
+_SPLIT = {_ROWS_FIRST: (1, 2, 0, 3), (1, 2, 0): (1, 2, 3, 0)}
 """For each Transpose of (rows, batch * heads, size), the one of (rows, batch, heads, size) with the same result."""
 
-RULES = (*swap_scores, *pool_other_axis, *fold_transpose_into_weights, *split_heads_first)
+
+@rule("StackedHeadsFusion", P("Unsqueeze", P("Transpose", "x", name="swap"), ...))
+def add_batch_to_rows(m: Match) -> Replacement:
+    """Unsqueeze<0>(Transpose<1, 0, 2>(x))  ->  Transpose<1, 2, 0, 3>(Unsqueeze<1>(x)), as in attention of batches"""
+    if transpose_perm(m.node("swap")) != _ROWS_FIRST or axes_of(m.root) not in ((0,), (-4,)):
+        return None
+    batch = with_axes("Unsqueeze", m.x, [1], m.graph)
+    return New("Transpose", [batch], {"perm": Ints(_SPLIT[_ROWS_FIRST])}, like=m.root)
+
+
+RULES = (*swap_scores, *pool_other_axis, *fold_transpose_into_weights, *split_heads_first, *add_batch_to_rows)

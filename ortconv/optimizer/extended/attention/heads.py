@@ -20,6 +20,8 @@ from ortconv.optimizer.shapes import Element, dim_of, output_dims, refined, targ
 SPLIT = (0, 2, 1, 3)
 SWAP_HEADS = (0, 1, 3, 2, 4)
 SPLIT_TRANSPOSED = (0, 2, 3, 1)
+OF_ONE: dict[tuple[int, ...], tuple[int, ...]] = {SPLIT: (1, 2, 0, 3), SPLIT_TRANSPOSED: (1, 2, 3, 0)}
+"""For a Transpose of (batch, length, count, size), the one of (length, 1, count, size) with the same result for a batch of one."""
 SWAP = (0, 1, 3, 2)
 FLAT_SWAP = (0, 2, 1)
 
@@ -158,16 +160,25 @@ def unflattened(node: Node, dims: Sequence[set[Element]]) -> bool:
 def _from_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:
     """Heads that a Transpose with this permutation moves before the rows. A Reshape splits them from rows, or they are apart."""
     transpose = path.value.producer
-    if transpose is None or transpose_perm(transpose) != perm:
+    found = transpose_perm(transpose)
+    if transpose is None or found not in (perm, OF_ONE[perm]):
         return None
     reshape = producer_of(transpose.inputs[0], "Reshape")
     split = None if reshape is None else split_of(reshape)
     if split is None:
-        return _from_heads_of_rows(path, perm)
-    count, size, shape = split
-    rows = path.through().through().unscaled()
-    whole = path.value if perm == SPLIT and rows.scale == path.scale else None
-    return Heads(rows.value, count, size, rows.scale, rows.nodes, shape, whole)
+        heads = _from_heads_of_rows(path, perm)
+    else:
+        count, size, shape = split
+        rows = path.through().through().unscaled()
+        whole = path.value if perm == SPLIT and rows.scale == path.scale else None
+        heads = Heads(rows.value, count, size, rows.scale, rows.nodes, shape, whole)
+    return heads if found == perm else heads and _of_one_batch(heads)
+
+
+def _of_one_batch(heads: Heads) -> Heads | None:
+    """Heads of (length, 1, count, size), whose length must be known, as those of a batch of one."""
+    rows = numbers(*(heads.rows or heads.source.shape or ()))
+    return replace(heads, rows=(1, rows[0], rows[2])) if len(rows) == 3 and rows[1] == 1 else None
 
 
 def _from_heads_of_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:

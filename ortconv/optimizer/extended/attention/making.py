@@ -167,7 +167,7 @@ def packed_rows(side: Heads, before: Node) -> Value:
         batch, _, rows, _ = heads.shape
         merged = heads.transpose(MERGE).reshape(batch, rows, side.count * side.size)
         return before.parent.constant(Tensor.of(merged), f"{source.name}_rows")
-    if source.rank == 3:
+    if source.rank == 3 and side.rows is None:
         return source
     if source is side.whole:
         return _merged(side, before)

@@ -20,8 +20,8 @@ from ortconv.optimizer.permutation import Perm, identity, permuted_type, transpo
 from ortconv.optimizer.shapes import Element, dim_of, refined, target
 
 PARTS, KEYS_AND_VALUES = 3, 2
-BEFORE_HEADS, IN_HEADS = 2, 3
-"""The axis of the parts in (batch, rows, parts, heads, size), and in (batch, rows, heads, parts, size)."""
+BEFORE_HEADS, IN_HEADS, BEFORE_HEADS_ALONE = 2, 3, 1
+"""The axis of the parts in (batch, rows, parts, heads, size), (batch, rows, heads, parts, size) and (rows, parts, heads, size)."""
 
 FORMS = ((PARTS, BEFORE_HEADS), (PARTS, IN_HEADS), (KEYS_AND_VALUES, BEFORE_HEADS))
 """The numbers of parts, and their axis. Two parts in each head are those of a rotation."""
@@ -52,6 +52,8 @@ class Pick(NamedTuple):
     value: Value
     part: int
     perm: Perm
+    keeps: bool = False
+    """True if the part still has its axis, and other nodes read it."""
 
 
 class _View(NamedTuple):
@@ -79,7 +81,7 @@ def fuse(graph: Graph, context: Context) -> int:
     """Reshape(x, (..., 3, size))[..., i, :]  ->  Split(x)[i];
     Reshape(x, (batch, rows, 3, heads, size))[:, :, i]  ->  Reshape(Split(x)[i]);
     Reshape(x, (batch, rows, heads, 3, size))[:, :, :, i]  ->  Split(Reshape(x, (batch, rows, heads, 3 * size)))[i];
-    also behind a Transpose, which then follows; the first two also with two parts
+    also behind a Transpose, which then follows; the first two also with two parts; three also without a batch
     """
     return sum(_fuse(node, context) for node in graph if node.is_op("Reshape"))
 
@@ -102,7 +104,7 @@ def _fuse_as(packed: Packed, reshape: Node, context: Context) -> bool:
         wanted, type = integers(graph, packed.target, x, "heads"), _type(reshape, packed.shape)
         parts = [insert("Reshape", [part, wanted], type, near) for part in parts]
     for pick in picks:
-        graph.replace(pick.value, _permuted(parts[pick.part], pick.perm, near))
+        graph.replace(pick.value, _picked(pick, parts[pick.part], packed.axis, near))
     for node in (*reversed(passed), *(part.producer for part in parts)):
         if node is not None:
             graph.remove_dead(node)
@@ -110,10 +112,14 @@ def _fuse_as(packed: Packed, reshape: Node, context: Context) -> bool:
     return True
 
 
-def _permuted(part: Value, perm: Perm, before: Node) -> Value:
-    if perm == identity(len(perm)):
+def _picked(pick: Pick, part: Value, axis: int, before: Node) -> Value:
+    """The value that replaces that of a pick."""
+    if pick.keeps:
+        inputs, attrs = with_list(before.parent, "Unsqueeze", part, (axis,))
+        return insert("Unsqueeze", inputs, pick.value.type, before, attrs)
+    if pick.perm == identity(len(pick.perm)):
         return part
-    return insert("Transpose", [part], permuted_type(part.type, perm), before, {"perm": Ints(perm)})
+    return insert("Transpose", [part], permuted_type(part.type, pick.perm), before, {"perm": Ints(pick.perm)})
 
 
 def _forms(reshape: Node) -> Iterator[Packed]:
@@ -127,9 +133,17 @@ def _forms(reshape: Node) -> Iterator[Packed]:
             together = (*copied, heads, parts * size) if axis == IN_HEADS else None
             own = (*copied, heads, size) if axis == BEFORE_HEADS else None
             yield Packed(identity(5), axis, parts, (*outer, heads, size), together, own)
-    rows_alone = _packed_rows(reshape)
-    if rows_alone is not None:
-        yield rows_alone
+    yield from filter(None, (_packed_matrix(reshape), _packed_rows(reshape)))
+
+
+def _packed_matrix(reshape: Node) -> Packed | None:
+    """A Reshape of (rows, 3 * heads * size) to (rows, 3, heads, size)."""
+    x, wanted = reshape.present_inputs[0], target(reshape)
+    dims = () if wanted is None else refined(wanted, reshape.out)
+    known = numbers(x.dim(-1), *dims[1:])
+    if x.rank != 2 or len(known) != 4 or known[1] != PARTS or known[0] != prod(known[1:]):
+        return None
+    return Packed(identity(4), BEFORE_HEADS_ALONE, PARTS, (reshape.out.dim(0), *known[2:]), None, (0, *known[2:]))
 
 
 def _packed_rows(reshape: Node) -> Packed | None:
@@ -165,6 +179,15 @@ def _leading_ones(dims: Sequence[Element], rest: int) -> int:
 
 def _picks(view: _View, passed: list[Node]) -> list[Pick] | None:
     """The parts that the readers of a value select, and the nodes on the way; None if there are other readers."""
+    way = list[Node]()
+    found = _picks_behind(view, way)
+    if found is None and view.part is not None and (view.axes, view.axis) == (identity(4), BEFORE_HEADS_ALONE):
+        return [Pick(view.value, view.part, view.perm, keeps=True)]
+    passed += way
+    return found
+
+
+def _picks_behind(view: _View, passed: list[Node]) -> list[Pick] | None:
     x, found = view.value, list[Pick]()
     for node in x.consumers:
         if node.graph is not x.graph or node.inputs[0] is not x:

@@ -30,7 +30,7 @@ class Rotation(NamedTuple):
     cos: Value
     sin: Value
     heads: int
-    """The axis of the heads in x: 1, or 2 if rows come first."""
+    """The axis of the heads in x, which may have no batch: 1, or 2 if rows come first."""
     interleaved: bool
     """True if a pair is side by side; else its second element is in the second half of the columns."""
     columns: Array
@@ -40,6 +40,10 @@ class Rotation(NamedTuple):
     @property
     def rows(self) -> int:
         return 3 - self.heads
+
+    def dim(self, axis: int) -> Dim:
+        """The length of this axis of x with a batch."""
+        return _dim(self.x, axis)
 
 
 @dataclass
@@ -56,14 +60,24 @@ class Tables:
         return self._constant(r) or self._looked_up(r) or self._computed(r)
 
     def _constant(self, r: Rotation) -> tuple[Value, Value, Value] | None:
-        """Constant factors of all rows, which batches share."""
-        for factors in map(as_copies, (r.cos, r.sin)):
-            if factors is None or factors.dim(0) != 1 or not same_dim(factors.dim(r.rows), r.x.dim(r.rows)):
-                return None
+        """Constant factors of all rows, which batches share, or of each row of each batch."""
+        outer = {_outer(factors, r) for factors in map(as_copies, (r.cos, r.sin)) if factors is not None}
+        batch, rows = outer.pop()
+        if outer or batch not in (1, r.dim(0)) or not same_dim(rows, r.dim(r.rows)):
+            return None
         cos, sin = (constant_columns(factors, r.columns) for factors in (r.cos, r.sin))
         if cos is None or sin is None:
             return None
-        return integers(self.graph, (0,), r.cos), self._columns(r.cos, cos), self._columns(r.sin, sin)
+        positions = integers(self.graph, (0,), r.cos) if batch == 1 else self._in_order(r.cos, (batch, rows))
+        return positions, self._columns(r.cos, cos), self._columns(r.sin, sin)
+
+    def _in_order(self, factors: Value, shape: tuple[Dim, Dim]) -> Value:
+        """The positions 0, 1, ... of constant factors in this shape."""
+        sizes = numbers(*shape)
+        if (factors, sizes) not in self.made:
+            positions = Tensor.of(np.arange(math.prod(sizes), dtype=np.int64).reshape(sizes))
+            self.made[factors, sizes] = self.graph.constant(positions, f"{factors.name}_positions")
+        return self.made[factors, sizes]
 
     def _looked_up(self, r: Rotation) -> tuple[Value, Value, Value] | None:
         """Rows that a Gather selects from constant tables of one length, which is not known to be less than the number of rows."""
@@ -72,7 +86,7 @@ class Tables:
             return None
         if cos.positions.dtype is not DType.INT64 or not _fits(cos.positions.shape, r):
             return None
-        rows, length = r.x.dim(r.rows), cos.table.dim(0)
+        rows, length = r.dim(r.rows), cos.table.dim(0)
         if length != sin.table.dim(0) or (isinstance(rows, int) and isinstance(length, int) and rows > length):
             return None
         positions = self._from_front(cos.positions, length, r.root)
@@ -103,7 +117,7 @@ class Tables:
             return None
         batch, rows = _outer(cos, r)
         shared = batch == 1
-        if not _fits((r.x.dim(0) if shared else batch, rows), r):
+        if not _fits((r.dim(0) if shared else batch, rows), r):
             return None
         positions = integers(self.graph, (0,), cos.value) if shared else self._positions(cos, r)
         return None if positions is None else (positions, self._table(cos, r), self._table(sin, r))
@@ -181,11 +195,12 @@ def _rotated(r: Rotation, inputs: tuple[Value, Value, Value]) -> Value:
 
     if r.heads == 1:
         return rotation(r.x, r.root.out.type)
-    size = numbers(r.x.dim(2), r.x.dim(3))
-    flat = TensorType(DType.FLOAT, (*(r.x.shape or ())[:2], math.prod(size)))
-    rows = _rows(r.x, flat) or reshaped(r.x, (0, 0, math.prod(size)), r.root, flat)
+    size = numbers(r.dim(2), r.dim(3))
+    whole, back = ((0, 0, math.prod(size)), (0, 0, *size)) if r.x.rank == 4 else ((1, -1, math.prod(size)), (-1, *size))
+    flat = TensorType(DType.FLOAT, (r.dim(0), r.dim(1), math.prod(size)))
+    rows = _rows(r.x, flat) or reshaped(r.x, whole, r.root, flat)
     rows.retype(flat)
-    return reshaped(rotation(rows, flat), (0, 0, *size), r.root, r.root.out.type)
+    return reshaped(rotation(rows, flat), back, r.root, r.root.out.type)
 
 
 def _rows(heads: Value, type: TensorType) -> Value | None:
@@ -229,27 +244,29 @@ def _rotation(m: Match) -> Rotation | None:
     nodes = tuple(node for node, _ in m.nodes)
     if x is None or x.dtype is not DType.FLOAT or None in (only_reader(node.out) for node in nodes):
         return None
-    if not (_merges(m, x) if interleaved else (m.optional_node("join") or m.root).attr("axis", 0) in (-1, 3)):
+    if not (
+        _merges(m, x) if interleaved else (m.optional_node("join") or m.root).attr("axis", 0) in (-1, (x.rank or 0) - 1)
+    ):
         return None
-    pairs = np.arange(numbers(x.dim(3))[0] // 2)
+    pairs = np.arange(numbers(x.dim(-1))[0] // 2)
     if m.optional("x") not in (None, x):
         return None
     columns = pairs if m.root.op == "Concat" else np.repeat(pairs, 2) if interleaved else np.tile(pairs, 2)
     cos = as_copies(m.cos)
-    heads = 1 if cos is None or (cos.dim(1) == 1 and same_dim(cos.dim(2), x.dim(2))) else 2
-    known = heads == 1 or numbers(x.dim(2), x.dim(3))
+    heads = 1 if cos is None or (cos.dim(1) == 1 and same_dim(cos.dim(2), _dim(x, 2))) else 2
+    known = x.rank == 4 if heads == 1 else numbers(_dim(x, 2), x.dim(-1))
     return Rotation(m.root, x, m.cos, m.sin, heads, interleaved, columns, nodes) if known else None
 
 
 def _whole(first: Value, second: Value, interleaved: bool) -> Value | None:
-    """The value of rank 4 of which these are the first and second elements of all pairs; None if there is none."""
+    """The value of rank 4, or 3 without a batch, of which these are the first and second elements of all pairs; else None."""
     a, b = (sliced_indices(v) or _indices(part_of(v)) for v in (first, second))
-    width = None if a is None else a.x.dim(3)
-    if a is None or a.x.rank != 4 or not isinstance(width, int) or width < 2 or width % 2:
+    width, last = (None, 0) if a is None else (a.x.dim(-1), (a.x.rank or 0) - 1)
+    if a is None or last not in (2, 3) or not isinstance(width, int) or width < 2 or width % 2:
         return None
     half = width // 2
     wanted = (range(0, width, 2), range(1, width, 2)) if interleaved else (range(half), range(half, width))
-    return a.x if (a, b) == tuple(AxisIndices(a.x, 3, indices) for indices in wanted) else None
+    return a.x if (a, b) == tuple(AxisIndices(a.x, last, indices) for indices in wanted) else None
 
 
 def _of_pairs(first: Value, second: Value) -> Value | None:
@@ -278,6 +295,11 @@ def _merges(m: Match, x: Value) -> bool:
     return equal_shapes(shape[:3], (x.shape or ())[:3])
 
 
+def _dim(x: Value, axis: int) -> Dim:
+    """The length of an axis of x of rank 4, or of rank 3, to which a batch of one is added."""
+    return x.dim(axis - 4) if axis or x.rank == 4 else 1
+
+
 def _outer(factors: Factors, r: Rotation) -> tuple[Dim, Dim]:
     """The numbers of batches and rows."""
     return factors.dim(0), factors.dim(r.rows)
@@ -292,4 +314,4 @@ def _order(factors: Factors, r: Rotation) -> tuple[int, ...]:
 
 def _fits(dims: Shape | None, r: Rotation) -> bool:
     """True if the dimensions begin with batch and rows of the rotated tensor."""
-    return dims is not None and same_dim(dims[0], r.x.dim(0)) and same_dim(dims[1], r.x.dim(r.rows))
+    return dims is not None and same_dim(dims[0], r.dim(0)) and same_dim(dims[1], r.dim(r.rows))

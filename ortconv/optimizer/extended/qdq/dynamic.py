@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import producer_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -78,18 +79,27 @@ def _reals(bias: Value, reader: Node) -> Array | None:
 
 @rule(
     "DynamicQuantizeMatMulFusion",
-    P("MatMulIntegerToFloat", P("DynamicQuantizeLinear", "x", name="quantize"), C("b"), "a_scale", C("b_scale"),
-      "a_zero", C("b_zero", optional=True), C("bias", optional=True), domain=MICROSOFT),
+    P("MatMulIntegerToFloat", P("DynamicQuantizeLinear", "x", name="quantize"), "b", "a_scale", "b_scale",
+      "a_zero", "b_zero?", C("bias", optional=True), domain=MICROSOFT),
 )  # fmt: skip
 def fuse_quantization(m: Match) -> Replacement:
-    """MatMulIntegerToFloat(DynamicQuantizeLinear(x), b)  ->  DynamicQuantizeMatMul(x, b)
+    """MatMulIntegerToFloat(DynamicQuantizeLinear(x), b)  ->  DynamicQuantizeMatMul(x, b), also for a dynamically quantized b
 
     Counterpart: DynamicQuantizeMatMulFusion
     """
     if (m.a_scale, m.a_zero) != tuple(m.node("quantize").outputs[1:3]):
         return None
+    weights = [m.b, m.b_scale, m.b_zero]
+    if any(v is not None and v.constant is None for v in weights) and _outputs_of_quantizer(m.b) != weights:
+        return None
     inputs = [m.x, m.b, m.b_scale, m.b_zero, m.bias]
     return microsoft("DynamicQuantizeMatMul", without_absent(inputs), m.root)
+
+
+def _outputs_of_quantizer(value: Value) -> list[Value | None]:
+    """The outputs of the DynamicQuantizeLinear that computes a value; [] if it is no output of one."""
+    node = producer_of(value, "DynamicQuantizeLinear")
+    return [] if node is None else list(node.outputs)
 
 
 TO_FLOAT = fuse_scales + fuse_bias
