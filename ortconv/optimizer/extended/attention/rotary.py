@@ -61,9 +61,12 @@ class Tables:
 
     def _constant(self, r: Rotation) -> tuple[Value, Value, Value] | None:
         """Constant factors of all rows, which batches share, or of each row of each batch."""
-        outer = {_outer(factors, r) for factors in map(as_copies, (r.cos, r.sin)) if factors is not None}
+        found = [as_copies(factors) for factors in (r.cos, r.sin)]
+        outer = {_outer(factors, r) for factors in found if factors is not None}
+        if None in found or len(outer) != 1:
+            return None
         batch, rows = outer.pop()
-        if outer or batch not in (1, r.dim(0)) or not same_dim(rows, r.dim(r.rows)):
+        if batch not in (1, r.dim(0)) or not same_dim(rows, r.dim(r.rows)):
             return None
         cos, sin = (constant_columns(factors, r.columns) for factors in (r.cos, r.sin))
         if cos is None or sin is None:
@@ -244,9 +247,8 @@ def _rotation(m: Match) -> Rotation | None:
     nodes = tuple(node for node, _ in m.nodes)
     if x is None or x.dtype is not DType.FLOAT or None in (only_reader(node.out) for node in nodes):
         return None
-    if not (
-        _merges(m, x) if interleaved else (m.optional_node("join") or m.root).attr("axis", 0) in (-1, (x.rank or 0) - 1)
-    ):
+    join, last = m.optional_node("join") or m.root, (x.rank or 0) - 1
+    if not (_merges(m, x) if interleaved else join.attr("axis", 0) in (-1, last)):
         return None
     pairs = np.arange(numbers(x.dim(-1))[0] // 2)
     if m.optional("x") not in (None, x):
