@@ -44,10 +44,10 @@ def put_batch_first(graph: Graph, context: Context) -> int:
     sweep, seen = Sweep(graph, context, ROW_HANDLERS, NAME), set[Value]()
     for softmax in found:
         heads = _heads(softmax)
-        if heads and seen.isdisjoint(heads) and not context.exhausted:
+        if heads and seen.isdisjoint(heads):
             region = _Region(context, heads)
             seen.update(region.values)
-            if region.has(heads) and region.gains():
+            if region.gains(heads):
                 region.swap(sweep)
     return unflattened + sweep.changes
 
@@ -114,12 +114,12 @@ class _Region:
                     self.values.update(dict.fromkeys(new))
                     pending += new
 
-    def has(self, heads: list[Value]) -> bool:
-        """True if the nodes change that compute these heads from rows, or merge them."""
-        return all(any(not n.is_op("Transpose") and self._includes(n, v) for n in _around(v)) for v in heads)
-
-    def gains(self) -> bool:
-        """True if no more Transposes are added than attention can absorb then."""
+    def gains(self, heads: list[Value]) -> bool:
+        """True if nodes change that compute these heads from rows or merge them, and if no more Transposes are added than attention
+        can absorb then.
+        """
+        if not all(any(not n.is_op("Transpose") and self._includes(n, v) for n in _around(v)) for v in heads):
+            return False
         around = dict.fromkeys(node for value in self.values for node in _around(value))
         added = sum(map(self._needs_transpose, self.values))
         for node in filter(self._is_transpose, around):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.graph import Ints, Node
+from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Shape
 from ortconv.optimizer.conditions import numbers, with_shape
@@ -40,14 +40,13 @@ def unstack(m: Match) -> Replacement:
 
     Transposes swap the first two axes of the heads before and after it.
     """
-    query, key, value = (_side(m, name) for name in "qkv")
-    softmax, merge, shape = m.node("softmax"), m.node("merge"), elements(m.shape)
-    if query is None or key is None or value is None or transpose_perm(merge) != _MERGE:
+    sides = [side for name in "qkv" if (side := _side(m, name)) is not None]
+    softmax, merge = m.node("softmax"), m.node("merge")
+    if len(sides) < 3 or len({side.heads for side in sides}) > 1 or transpose_perm(merge) != _MERGE:
         return None
-    if {query.heads, key.heads} != {value.heads} or attribute(softmax, "axis") not in (-1, 2):
+    if attribute(softmax, "axis") not in (-1, 2) or _may_copy(m.shape):
         return None
-    if shape is None or not {0, None}.isdisjoint(shape[1:]):
-        return None  # a 0 would copy another dimension
+    query, key, value = sides
     left, scale = query.split, m.optional_node("scale")
     if scale is not None:
         left = New(scale.op, [left, m.factor], like=scale, types=left.types)
@@ -58,6 +57,12 @@ def unstack(m: Match) -> Replacement:
     swapped = with_shape(m.root.out, (rows, *query.dims[:2], value.dims[3]))
     apart = New("Transpose", [result], {"perm": Ints((2, 0, 1, 3))}, like=merge, types=[swapped])
     return New("Reshape", [apart, m.shape], like=m.root)
+
+
+def _may_copy(shape: Value) -> bool:
+    """True if the shape of a Reshape may have a 0, other than the first element, which would copy another dimension."""
+    found = elements(shape)
+    return found is None or not {0, None}.isdisjoint(found[1:])
 
 
 class _Side(NamedTuple):
