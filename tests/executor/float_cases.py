@@ -248,12 +248,6 @@ def tokenizer(d: Draw) -> Case:
     return Case([x], {**split, "mark": d.pick(0, 1), "mincharnum": d.pick(1, shortest), "pad_value": d.pick("#", "")})
 
 
-def murmur_hash_3(d: Draw) -> Case:
-    texts = ["", "a", "ab", "abc", "abcd", "\u00e9t\u00e9 \u00e0", "a longer text"]
-    x = d.pick(np.array(texts, object), np.arange(-3, 3), np.arange(6, dtype=np.int32), d.floats((2, 3)))
-    return Case([x], {"positive": d.pick(0, 1), "seed": d.pick(0, 7, 1 << 30)})
-
-
 OPERATORS: dict[str, Operator] = {
     "Attention": Operator(attention, Tolerance(1e-3, 1e-3)),
     "BiasGelu": Operator(biased(1.0)),
@@ -266,7 +260,6 @@ OPERATORS: dict[str, Operator] = {
     "Gelu": Operator(unary()),
     "GroupQueryAttention": Operator(group_query_attention, Tolerance(3e-3, 3e-3)),
     "MultiHeadAttention": Operator(multi_head_attention, Tolerance(1e-3, 1e-3)),
-    "MurmurHash3": Operator(murmur_hash_3),
     "QuickGelu": Operator(unary(lambda d: {"alpha": d.pick(1.702, 1.0, -0.5)})),
     "RotaryEmbedding": Operator(rotary_embedding, Tolerance(2e-3, 2e-3)),
     "SimplifiedLayerNormalization": Operator(simplified_layer_normalization, domain=""),

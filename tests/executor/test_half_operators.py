@@ -38,7 +38,7 @@ def test_of_onnx():
     run_cases(test, cases)
 
 
-WITHOUT_HALF = {"CDist", "MurmurHash3", "Tokenizer"}
+WITHOUT_HALF = {"CDist", "Tokenizer"}
 """Operators whose schemas have no float16."""
 
 

@@ -167,32 +167,3 @@ def _between(text: str, separator: re.Pattern[str]) -> list[str]:
     spans = [match.span() for match in separator.finditer(text) if match[0]]
     starts, ends = [0, *(end for _, end in spans)], [*(start for start, _ in spans), len(text)]
     return [text[a:b] for a, b in zip(starts, ends)]
-
-
-@kernel("MurmurHash3", domain=MICROSOFT)
-def murmur_hash_3(x: Array, *, positive: int = 1, seed: int = 0) -> Array:
-    """The 32-bit hash of the bytes of each element."""
-    is_text = x.dtype.kind == "O"
-    keys = (str(e).encode("utf-8", "surrogateescape") if is_text else e.tobytes() for e in x.reshape(-1))
-    hashes = np.array([_murmur_hash(key, seed) for key in keys], np.uint32).reshape(x.shape)
-    return hashes if positive else hashes.view(np.int32)
-
-
-def _murmur_hash(key: bytes, seed: int) -> int:
-    """MurmurHash3_x86_32. The last word may be shorter than four bytes; it is not mixed with the others."""
-    state = seed % (1 << 32)
-    for start in range(0, len(key), 4):
-        word = _rotated(int.from_bytes(key[start : start + 4], "little") * 0xCC9E2D51, 15)
-        state ^= word * 0x1B873593 % (1 << 32)
-        if start + 4 <= len(key):
-            state = (_rotated(state, 13) * 5 + 0xE6546B64) % (1 << 32)
-    state ^= len(key)
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
-        state = (state ^ state >> shift) * factor % (1 << 32)
-    return state
-
-
-def _rotated(word: int, bits: int) -> int:
-    """The lower 32 bits, rotated to the left."""
-    word %= 1 << 32
-    return (word << bits | word >> 32 - bits) % (1 << 32)
