@@ -145,7 +145,7 @@ def split_heads_first(m: Match) -> Replacement:
     """
     swap, out, wanted = m.node("swap"), m.root.out, target(m.root)
     perm = transpose_perm(swap)
-    if perm not in _SPLIT or wanted is None or len(wanted) != 4:
+    if perm not in UNSTACKED or wanted is None or len(wanted) != 4:
         return None
     dims = dict(zip((1, perm[1], perm[2]), (None, *refined(wanted, out)[2:])))  # by their axis in the first Reshape
     batch, heads = refined(wanted, out)[:2]
@@ -154,7 +154,7 @@ def split_heads_first(m: Match) -> Replacement:
         return None
     if dims[0] != rows and not same_dim(flat.dim(0), times(as_dim(batch), sizes[0])):
         return None
-    after, spec = _SPLIT[perm], expressed((rows, batch, *sizes), m.x)
+    after, spec = UNSTACKED[perm], expressed((rows, batch, *sizes), m.x)
     if spec is None:
         return None
     types = [permuted_type(out.type, inverse(after))]
@@ -163,7 +163,7 @@ def split_heads_first(m: Match) -> Replacement:
 
 
 _ROWS_FIRST = (1, 0, 2)
-_SPLIT = {_ROWS_FIRST: (1, 2, 0, 3), (1, 2, 0): (1, 2, 3, 0)}
+UNSTACKED = {_ROWS_FIRST: (1, 2, 0, 3), (1, 2, 0): (1, 2, 3, 0)}
 """For each Transpose of (rows, batch * heads, size), the one of (rows, batch, heads, size) with the same result."""
 
 
@@ -173,7 +173,7 @@ def add_batch_to_rows(m: Match) -> Replacement:
     if transpose_perm(m.node("swap")) != _ROWS_FIRST or axes_of(m.root) not in ((0,), (-4,)):
         return None
     batch = with_axes("Unsqueeze", m.x, [1], m.graph)
-    return New("Transpose", [batch], {"perm": Ints(_SPLIT[_ROWS_FIRST])}, like=m.root)
+    return New("Transpose", [batch], {"perm": Ints(UNSTACKED[_ROWS_FIRST])}, like=m.root)
 
 
 RULES = (*swap_scores, *pool_other_axis, *fold_transpose_into_weights, *split_heads_first, *add_batch_to_rows)

@@ -44,9 +44,8 @@ PASSES = (
     ),
     Pass("SimplifiedLayerNormFusion", "extended.layer_norm:fuse_root_mean_square", "ReduceMean", "GlobalAveragePool"),
     Pass("UnscaledNormFusion", "extended.layer_norm:UNSCALED", "ReduceMean", "GlobalAveragePool"),
-    Pass(
-        "SkipLayerNormSplit", "extended.split_norm:split_norm", *SKIP_NORMS, once=True
-    ),  # SkipLayerNormFusion undoes it
+    # It runs once, since SkipLayerNormFusion undoes it.
+    Pass("SkipLayerNormSplit", "extended.split_norm:split_norm", *SKIP_NORMS, once=True),
     Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
     Pass("BatchFirstFusion", "extended.attention.batch_first:put_batch_first", "Softmax", also=(("", "MatMul"),)),
     Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),

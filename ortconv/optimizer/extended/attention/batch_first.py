@@ -17,17 +17,17 @@ from ortconv.optimizer.basic.transpose import Sweep
 from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, pick, push
 from ortconv.optimizer.conditions import numbers
 from ortconv.optimizer.engine import Context, New, Replacement, apply, rule
-from ortconv.optimizer.extended.attention.heads import SPLIT, SPLIT_TRANSPOSED, SWAP, Path
+from ortconv.optimizer.extended.attention.heads import LENGTH_FIRST, SPLIT, SWAP, Path
 from ortconv.optimizer.extended.gemm_rows import fuse_split_rows
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.permutation import Perm, compose, identity, inverse, permuted_type, transpose_perm
 from ortconv.optimizer.shapes import dim_of, expressed, keeps_dim, may_be_empty, refined, target
 
 NAME = "BatchFirstFusion"
-_SPLITS, _MERGE = ((1, 2, 0, 3), (1, 2, 3, 0)), (2, 0, 1, 3)
-"""The Transposes from and to heads (length, batch, count, size)."""
-_FUSED = (SPLIT, SPLIT_TRANSPOSED)
-"""Those from heads (batch, length, count, size); the first is also the one to them."""
+_FUSED, _SPLITS = tuple(LENGTH_FIRST), tuple(LENGTH_FIRST.values())
+"""The Transposes of heads (batch, length, count, size), and those of heads (length, batch, count, size)."""
+_MERGE = (2, 0, 1, 3)
+"""The Transpose back to heads (length, batch, count, size). SPLIT is the one to heads (batch, length, count, size)."""
 
 
 def put_batch_first(graph: Graph, context: Context) -> int:
@@ -184,9 +184,8 @@ def _move(node: Node, value: Value) -> tuple[Push, Perm] | None:
         swap = swap_rows(0 if x is None else x.rank or 0)
         found = push(node, slot, swap, ROW_HANDLERS) if x is not None and x.constant is None and len(swap) > 1 else None
         if found is not None and value in _moved(node, found):
-            return (
-                (found._replace(slots=_with_rows(node, found, len(swap))), swap) if _swaps_rows(node, found) else None
-            )
+            moved = found._replace(slots=_with_rows(node, found, len(swap)))
+            return (moved, swap) if _swaps_rows(node, found) else None
     return None
 
 

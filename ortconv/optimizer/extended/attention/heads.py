@@ -20,8 +20,8 @@ from ortconv.optimizer.shapes import Element, dim_of, output_dims, refined, targ
 SPLIT = (0, 2, 1, 3)
 SWAP_HEADS = (0, 1, 3, 2, 4)
 SPLIT_TRANSPOSED = (0, 2, 3, 1)
-OF_ONE: dict[tuple[int, ...], tuple[int, ...]] = {SPLIT: (1, 2, 0, 3), SPLIT_TRANSPOSED: (1, 2, 3, 0)}
-"""For a Transpose of (batch, length, count, size), the one of (length, 1, count, size) with the same result for a batch of one."""
+LENGTH_FIRST: dict[tuple[int, ...], tuple[int, ...]] = {SPLIT: (1, 2, 0, 3), SPLIT_TRANSPOSED: (1, 2, 3, 0)}
+"""For a Transpose of (batch, length, count, size), the one of (length, batch, count, size) with the same result."""
 SWAP = (0, 1, 3, 2)
 FLAT_SWAP = (0, 2, 1)
 
@@ -161,7 +161,7 @@ def _from_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:
     """Heads that a Transpose with this permutation moves before the rows. A Reshape splits them from rows, or they are apart."""
     transpose = path.value.producer
     found = transpose_perm(transpose)
-    if transpose is None or found not in (perm, OF_ONE[perm]):
+    if transpose is None or found not in (perm, LENGTH_FIRST[perm]):
         return None
     reshape = producer_of(transpose.inputs[0], "Reshape")
     split = None if reshape is None else split_of(reshape)

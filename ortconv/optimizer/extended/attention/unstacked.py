@@ -9,6 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Shape
+from ortconv.optimizer.basic.swapped import UNSTACKED
 from ortconv.optimizer.conditions import numbers, with_shape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P, with_factor
@@ -16,8 +17,6 @@ from ortconv.optimizer.permutation import transpose_perm
 from ortconv.optimizer.shapes import elements, keeps_dim, target
 
 _MERGE = (1, 0, 2)
-_SPLITS = {(1, 0, 2): (1, 2, 0, 3), (1, 2, 0): (1, 2, 3, 0)}
-"""For each Transpose of (length, batch * count, size), the one of (length, batch, count, size) that results in separate axes."""
 
 
 def _heads(name: str) -> P:
@@ -78,7 +77,7 @@ def _side(m: Match, name: str) -> _Side | None:
     x, reshape, swap = getattr(m, name), m.node(f"{name}_split"), m.node(f"{name}_swap")
     perm, wanted, stacked = transpose_perm(swap), target(reshape), reshape.out
     sizes = numbers(x.dim(-1), stacked.dim(2))
-    if perm not in _SPLITS or wanted is None or stacked.rank != 3 or len(sizes) < 2 or sizes[0] % sizes[1]:
+    if perm not in UNSTACKED or wanted is None or stacked.rank != 3 or len(sizes) < 2 or sizes[0] % sizes[1]:
         return None
     count, size = sizes[0] // sizes[1], sizes[1]
     if x.rank == 3:
@@ -90,7 +89,7 @@ def _side(m: Match, name: str) -> _Side | None:
         spec = (*outer, count, size)
     if not is_known:
         return None
-    dims, after = (*outer, count, size), _SPLITS[perm]
+    dims, after = (*outer, count, size), UNSTACKED[perm]
     apart = New("Reshape", [x, np.array(spec, np.int64)], like=reshape, attrs={}, types=[with_shape(x, dims)])
     moved = tuple(dims[axis] for axis in after)
     split = New("Transpose", [apart], {"perm": Ints(after)}, like=swap, types=[with_shape(x, moved)])
