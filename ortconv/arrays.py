@@ -84,7 +84,8 @@ def _reading(kind: str, path: Path, hint: str) -> Iterator[None]:
     try:
         yield
     except OrtconvError as error:
-        raise error.at(file=path) from error
+        error.at(file=path)
+        raise
     except MemoryError as error:
         raise UsageError("does not fit into memory", file=path) from error
     except Exception as error:

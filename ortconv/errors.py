@@ -55,7 +55,10 @@ class OrtconvError(Exception):
         return _restored, (type(self), self.args, self.__dict__)
 
     def at(self, *, file: str | Path | None = None, node: str | None = None) -> OrtconvError:
-        """Fill in the parts of the location that are not known yet, and return the error."""
+        """Fill in the parts of the location that are not known yet, and return the error.
+
+        A handler then writes a plain `raise`, which keeps the cause of the error.
+        """
         self.file = self.file or (None if file is None else str(file))
         self.node = self.node or node
         return self
@@ -67,7 +70,8 @@ def located(file: str | Path) -> Iterator[None]:
     try:
         yield
     except OrtconvError as error:
-        raise error.at(file=file) from error
+        error.at(file=file)
+        raise
 
 
 def _restored(kind: type[OrtconvError], args: tuple[Any, ...], state: dict[str, Any]) -> OrtconvError:

@@ -100,7 +100,8 @@ def _checked(callback: Callable[..., Any]) -> Callable[..., Any]:
             raise _ReaderGoneError from error
         except ModelError as error:
             model = flags.get("model")
-            raise error.at(file=model if isinstance(model, Path) and not _is_batch(flags) else None) from error
+            error.at(file=model if isinstance(model, Path) and not _is_batch(flags) else None)
+            raise
 
     return run
 

@@ -200,7 +200,8 @@ def _read(path: Path, value: Value, low: float | None = None, high: float | None
     try:
         return as_input(read_image(path), value.type, low, high)
     except UsageError as error:
-        raise error.at(file=path) from error
+        error.at(file=path)
+        raise
 
 
 def _is_image(path: Path) -> bool:

@@ -58,7 +58,8 @@ class Subject:
         try:
             return Session(whole, self.backends, custom_op_library=custom_op_library)
         except ModelError as error:
-            raise error.at(file=self.label) from error
+            error.at(file=self.label)
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +218,8 @@ def _run_all(
             try:
                 results.append(session.run(names, feeds))
             except UsageError as error:
-                raise error.at(file=subject.label) from error
+                error.at(file=subject.label)
+                raise
             except BackendError as error:
                 failure = failure or error.at(file=subject.label)
                 break

@@ -61,7 +61,8 @@ def trials(
                 feeds = from_arrays(graph, arrays)
                 results = _timed(run, feeds, clock)
             except UsageError as error:
-                raise error.at(node=f"given inputs {i + 1}") from error
+                error.at(node=f"given inputs {i + 1}")
+                raise
             yield Trial(f"given inputs {i + 1}", feeds, {}), results
         return
     first = _first(tried, run, clock)

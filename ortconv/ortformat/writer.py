@@ -44,7 +44,8 @@ def write(model: Model, path: Path) -> None:
     except OSError as error:
         raise not_written(error, path) from error
     except OrtconvError as error:
-        raise error.at(file=model.path or None) from error
+        error.at(file=model.path or None)
+        raise
 
 
 def _stream(segment: Segment, file: BinaryIO) -> None:

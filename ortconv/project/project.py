@@ -149,7 +149,8 @@ class _TableReader:
             options.recipe()
         except OrtconvError as error:
             error.message = f"[models.{name}]{f' for target {target}' if target else ''}: {error.message}"
-            raise error.at(file=self.path) from error.__cause__
+            error.at(file=self.path)
+            raise
         ending = f"{suffix(options.optimization_level, options.optimization_style)}.ort"
         folder = f"{target}/" if target else ""
         return Artifact(name, target, source, f"{folder}{name}{ending}", options, self._gates_of(name, target))

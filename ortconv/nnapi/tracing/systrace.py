@@ -128,7 +128,8 @@ def _writes(path: str | Path) -> tuple[list[Written], int]:
             try:
                 return written(data)
             except FormatError as error:
-                raise error.at(file=Path(path)) from error.__cause__
+                error.at(file=Path(path))
+                raise
         file.seek(0)
         return _of_text(file)
 
