@@ -17,7 +17,7 @@ PASSES = (
     Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand", "Tile"),
     Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),
     Pass("BatchFirstFusion", "extended.attention.batch_first:put_batch_first", "Softmax", also=_MATMUL),
-    Pass("BatchFirstFusion", "extended.attention.batch_first:OF_ONE", "Transpose", also=(("", "Softmax"),)),
+    Pass("BatchFirstFusion", "extended.attention.batch_first:merge_heads_of_one", "Reshape", also=(("", "Softmax"),)),
     Pass(
         "StackedBiasFusion",
         "extended.attention.stacked_bias:fuse",

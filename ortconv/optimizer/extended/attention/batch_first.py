@@ -20,8 +20,8 @@ from ortconv.optimizer.engine import Context, New, Replacement, apply, rule
 from ortconv.optimizer.extended.attention.heads import LENGTH_FIRST, SPLIT, SWAP, Path
 from ortconv.optimizer.extended.gemm_rows import fuse_split_rows
 from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.permutation import Perm, compose, identity, inverse, permuted_type, transpose_perm
-from ortconv.optimizer.shapes import dim_of, expressed, keeps_dim, may_be_empty, refined, target
+from ortconv.optimizer.permutation import Perm, compose, identity, permuted_type, transpose_perm
+from ortconv.optimizer.shapes import dim_of, keeps_dim, may_be_empty, target
 
 NAME = "BatchFirstFusion"
 _FUSED, _SPLITS = tuple(LENGTH_FIRST), tuple(LENGTH_FIRST.values())
@@ -249,27 +249,6 @@ ROW_HANDLERS: Handlers = {
 # ---------------------------------------------------------------------- a batch of one
 
 
-@rule("BatchFirstFusion", P("Transpose", P("Reshape", "x", ..., name="split")))
-def split_heads_of_one(m: Match) -> Replacement:
-    """Transpose<1, 2, 0, 3>(Reshape(x, (length, 1, count, size)))  ->  Transpose<0, 2, 1, 3>(Reshape(x, (1, length, count, size)))
-
-    Also Transpose<1, 2, 3, 0>. Attention with a mask can then be fused.
-    """
-    split, perm, wanted = m.node("split"), transpose_perm(m.root), target(m.node("split"))
-    if perm not in _OF_ONE or wanted is None or split.out.dim(1) != 1:
-        return None
-    length, _, count, size = refined(wanted, split.out)
-    spec, after = expressed((1, length, count, size), m.x), _OF_ONE[perm]
-    if spec is None:
-        return None
-    types = [permuted_type(m.root.out.type, inverse(after))]
-    heads = New("Reshape", [m.x, np.array(spec, np.int64)], {}, like=split, types=types)
-    return New("Transpose", [heads], {"perm": Ints(after)}, like=m.root)
-
-
-_OF_ONE = dict(zip(_SPLITS, _FUSED))
-
-
 @rule("BatchFirstFusion", P("Reshape", P("Transpose", "x", name="merge"), ...))
 def merge_heads_of_one(m: Match) -> Replacement:
     """Reshape(Transpose<2, 0, 1, 3>(x))  ->  Reshape(Transpose<0, 2, 1, 3>(x)), for a batch of one"""
@@ -282,6 +261,3 @@ def merge_heads_of_one(m: Match) -> Replacement:
         return None
     merged = New("Transpose", [m.x], {"perm": Ints(SPLIT)}, like=merge, types=[permuted_type(m.x.type, SPLIT)])
     return New("Reshape", [merged, np.array(spec, np.int64)], {}, like=m.root)
-
-
-OF_ONE = (*split_heads_of_one, *merge_heads_of_one)

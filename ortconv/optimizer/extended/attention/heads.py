@@ -39,11 +39,13 @@ class Heads:
     nodes: tuple[Node, ...]
     """The nodes between the source and the product, beginning at the product."""
     rows: Shape | None
-    """The shape (batch, length, hidden) of the source, if it has another rank."""
+    """The shape (batch, length, hidden) of the source, if it has another one."""
     whole: Value | None = None
     """The value in the form of heads, (batch, count, length, size), if the graph has it."""
     copies: int = 1
     """Number of query heads that share each of these heads."""
+    length_axis: int = 1
+    """The axis of the source with its rows, if it has no other form; 0 if the length is first, with a batch of one."""
 
     @property
     def is_whole(self) -> bool:
@@ -176,9 +178,11 @@ def _from_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:
 
 
 def _of_one_batch(heads: Heads) -> Heads | None:
-    """Heads of (length, 1, count, size), whose length must be known, as those of a batch of one."""
-    rows = numbers(*(heads.rows or heads.source.shape or ()))
-    return replace(heads, rows=(1, rows[0], rows[2])) if len(rows) == 3 and rows[1] == 1 else None
+    """Heads of (length, 1, count, size) as those of a batch of one."""
+    rows = heads.rows or heads.source.shape or (None,)
+    if len(rows) != 3 or rows[0] is None or rows[1] != 1:
+        return None
+    return replace(heads, rows=(1, rows[0], rows[2]), length_axis=0)
 
 
 def _from_heads_of_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:

@@ -14,7 +14,7 @@ from ortconv.ir.operands import reader_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
-from ortconv.optimizer.conditions import EXPAND, numbers, with_open, without_absent
+from ortconv.optimizer.conditions import EXPAND, equal_shapes, numbers, with_open, without_absent
 from ortconv.optimizer.engine import Context, New, NewInput, insert_new
 from ortconv.optimizer.extended.attention.heads import SWAP_HEADS, Heads, length
 from ortconv.optimizer.extended.attention.mask import Masks, PaddingMask, knows_all_batches, whole_type
@@ -128,10 +128,9 @@ def attention(f: Found, packed: dict[tuple[Value | None, ...], tuple[Value, Valu
     if key not in packed:
         packed[key] = _pack(f.graph, f.projections)
     weight, bias = packed[key]
-    source = f.projections[0].x
-    if source.rank == 2:
-        assert f.query.rows is not None
-        source = _shaped(source, (*f.query.rows[:2], source.dim(1)), f.root)
+    source, rows = f.projections[0].x, f.query.rows
+    if rows is not None and not equal_shapes(source.shape, shape := (*rows[:2], source.dim(-1))):
+        source = _shaped(source, shape, f.root)
     _, keys, added = masks_of(f)
     sizes = tuple(p.width for p in f.projections)
     attrs: dict[str, Attribute] = {} if len(set(sizes)) == 1 else {"qkv_hidden_sizes": sizes}

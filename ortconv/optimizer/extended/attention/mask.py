@@ -274,7 +274,7 @@ class Masks:
         if source is not side.whole:  # rows
             if source.rank == 3:
                 *_, source = (v for v in row_sources(source) if v.graph is self.graph)
-            return self.extent(source, 1, before)
+            return self.extent(source, side.length_axis, before)
         self._measure_parts(side, before)
         return self.extent(source, ROWS, before)
 
