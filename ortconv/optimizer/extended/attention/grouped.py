@@ -25,8 +25,6 @@ from ortconv.optimizer.extended.attention.partial_rotary import (
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
 from ortconv.optimizer.permutation import transpose_perm
 
-_HEADS = P("Transpose", P("Reshape", "x", "heads", name="split"), name="transpose")
-
 
 def _both(x: PatternInput) -> tuple[P, P]:
     """Patterns of a RotaryEmbedding of x, of com.microsoft and of operator set 23."""
@@ -39,20 +37,6 @@ def _of_rows(m: Match, count: Dim, size: Dim) -> dict[str, Attribute] | None:
     if rotation.domain == "":
         return {"num_heads": count} if isinstance(count, int) else None
     return {} if is_plain(rotation) and isinstance(width, int) and size == 2 * width else None
-
-
-@rule("RotaryRowsFusion", *_both(_HEADS))
-def rotate_rows(m: Match) -> Replacement:
-    """RotaryEmbedding(Transpose(Reshape(x)))  ->  Transpose(Reshape(RotaryEmbedding(x))), if the rows of x are split into heads"""
-    split, transpose = m.node("split"), m.node("transpose")
-    x, dims = m.x.shape, split.out.shape
-    if x is None or dims is None or len(x) != 3 or len(dims) != 4 or transpose_perm(transpose) != SPLIT:
-        return None
-    attrs = _of_rows(m, *dims[2:])
-    if attrs is None or not equal_shapes(x[:2], dims[:2]):
-        return None
-    rows = New("Reshape", [rotate(m, m.x, m.x.type, **attrs), m.heads], like=split, types=[split.out.type])
-    return New("Transpose", [rows], like=transpose)
 
 
 @rule("RotaryRowsFusion", *_both(P("Transpose", "x", name="transpose")))
@@ -192,4 +176,4 @@ def _swap(m: Match) -> New:
 
 HEAD_ORDER = swap_columns + swap_bias + swap_before_rotation + swap_before_norm + swap_rows
 
-ROTARY_ROWS = rotate_rows + rotate_one_row + rotate_heads + norm_before_transpose
+ROTARY_ROWS = rotate_one_row + rotate_heads + norm_before_transpose
