@@ -208,3 +208,45 @@ def test_attention_of_torch_for_any_batch(form: dict[str, str]) -> None:
         text = text.replace(name, content)
     found = ops(optimized(parse(text, 17), {"batch": 1}, {"batch": 3}))
     assert found == {"MatMul": 1, "Split": 1, MULTI: 1, "Add": 1}
+
+
+MASKED = """agraph (float[5,1,8] x, float[5,5] low) => (float[5,1,8] y) <
+    int64[4] packed = {5, 1, 3, 8}, int64[3] stacked = {5, 2, 4}, int64[4] heads = {1, 2, 5, 4}, int64[2] flat = {5, 8},
+    int64[3] rows = {5, 1, 8}, float half = {0.5}, int64 zero = {0}, int64 one = {1}, int64 two = {2}> {
+  f = Reshape(x, flat)
+  g = Gemm(f, w, b)
+  p = Reshape(g, packed)
+  t = Transpose<perm = [2, 0, 1, 3]>(p)
+  q = Gather<axis = 0>(t, zero)
+  k = Gather<axis = 0>(t, one)
+  v = Gather<axis = 0>(t, two)
+  qs = Reshape(q, stacked)
+  ks = Reshape(k, stacked)
+  vs = Reshape(v, stacked)
+  qt = Transpose<perm = [1, 0, 2]>(qs)
+  kt = Transpose<perm = [1, 0, 2]>(ks)
+  vt = Transpose<perm = [1, 0, 2]>(vs)
+  qh = Reshape(qt, heads)
+  kh = Reshape(kt, heads)
+  vh = Reshape(vt, heads)
+  kc = Transpose<perm = [0, 1, 3, 2]>(kh)
+  scaled = Mul(qh, half)
+  product = MatMul(scaled, kc)
+  scores = Add(product, low)
+  weights = Softmax<axis = -1>(scores)
+  mixed = MatMul(weights, vh)
+  merged = Transpose<perm = [2, 0, 1, 3]>(mixed)
+  r = Reshape(merged, rows)
+  y = Add(x, r)
+}"""
+
+
+def test_masked_attention_of_torch_for_a_batch_of_one() -> None:
+    """The Reshapes that PackedHeadsFusion leaves are merged before attention is recognized, with its projections."""
+    proto = parse(MASKED, 17)
+    drawn = np.random.default_rng(7)
+    for name, shape in (("w", (8, 24)), ("b", (24,))):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(drawn.random(shape, np.float32), name))
+    found = ops(optimized(proto, {}))
+    assert found[ATTENTION] == 1
+    assert "Softmax" not in found

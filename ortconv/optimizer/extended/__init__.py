@@ -49,6 +49,7 @@ PASSES = (
     Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
     Pass("BatchFirstFusion", "extended.attention.batch_first:put_batch_first", "Softmax", also=(("", "MatMul"),)),
     Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),
+    Pass("ReshapeFusion", "basic.reshape:merge_reshapes", "Transpose"),
     Pass("PatchMergingFusion", "basic.space_to_depth:merge_patches", "Slice"),
     Pass("EinsumFusion", "extended.einsum:RULES"),
     *attention.PASSES,
