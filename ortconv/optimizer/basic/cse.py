@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 from ortconv.ir.attributes import content
 from ortconv.ir.graph import Graph, Node, Value
@@ -24,6 +24,11 @@ def merge_common(graph: Graph, context: Context) -> int:
     Differs: operands of commutative operators in either order; equal tensors as attributes, which are never equal
         there; DequantizeLinear stays.
     """
+    return merge_nodes(graph, context, lambda node: node.domain in PURE_DOMAINS and node.op != "DequantizeLinear")
+
+
+def merge_nodes(graph: Graph, context: Context, may_merge: Callable[[Node], bool]) -> int:
+    """Merge nodes with the same operator, attributes and inputs that may be merged. Return the number of nodes removed."""
     seen: Seen = {}
     merged: dict[Value, Value] = {}
     twins: list[Node] = []
@@ -32,7 +37,7 @@ def merge_common(graph: Graph, context: Context) -> int:
     for node in graph:
         if merged:
             _read(node, merged)
-        twin = _first_like(node, seen)
+        twin = _first_like(node, seen) if may_merge(node) else node
         if twin is node or len(twins) >= allowed or not context.may_touch(twin, node):
             continue
         if _merge(graph, twin, node, merged):
@@ -50,8 +55,6 @@ Seen = dict[Hashable, Node | dict[Hashable, Node]]
 
 def _first_like(node: Node, seen: Seen) -> Node:
     """The first node that computes the same as this one, which may be the node itself. Nodes are noted in `seen`."""
-    if node.domain not in PURE_DOMAINS or node.op == "DequantizeLinear":
-        return node
     inputs: Hashable = tuple(without_absent(node.inputs)) if None in node.inputs else node.inputs
     if len(node.inputs) == 2 and traits(node).has(Trait.COMMUTATIVE):
         inputs = frozenset(node.inputs)

@@ -6,6 +6,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.optimizer.basic import SHARING
 from ortconv.optimizer.extended import attention, qdq, recurrent
 from ortconv.optimizer.passes import Pass
+from ortconv.optimizer.quantizers import DEQUANTIZE
 
 RESIZES = Pass(
     "ChannelsLastResize",
@@ -63,6 +64,7 @@ PASSES = (
     Pass("TransposeSplit", "extended.transpose:split_transpose", "Transpose"),
     Pass("ScaleShiftFusion", "extended.affine:fuse_scale_shift"),
     Pass("ReshapeFusion", "basic.reshape:CHAINS"),
+    Pass("CommonSubexpressionElimination", "extended.qdq.common:merge_dequantized", *DEQUANTIZE),
     SHARING,
 )
 
