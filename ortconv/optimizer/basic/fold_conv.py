@@ -311,13 +311,13 @@ def fold_gather_conv(m: Match) -> Replacement:
     return New("Conv", [m.x, array_of(m.w)[:, np.argsort(places)], *m.root.inputs[2:]], like=m.root)
 
 
+BATCH_NORMS = (*fold_conv_batch_norm, *fold_branches_batch_norm, *fold_batch_norm_conv)
+
 RULES = (
     *fold_conv_add,
     *fold_conv_mul,
     *fold_activated_mul,
-    *fold_conv_batch_norm,
-    *fold_branches_batch_norm,
-    *fold_batch_norm_conv,
+    *BATCH_NORMS,
     *fold_mul_conv,
     *fold_gather_conv,
     *fold_batch_norm_arithmetic,

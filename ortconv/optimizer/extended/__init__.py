@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ortconv.ir.operators import MICROSOFT
-from ortconv.optimizer.basic import SHARING
+from ortconv.optimizer.basic import SHARING, TRANSPOSES
 from ortconv.optimizer.extended import attention, qdq, recurrent
 from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.quantizers import DEQUANTIZE
@@ -50,7 +50,7 @@ PASSES = (
     Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
     Pass("BatchFirstFusion", "extended.attention.batch_first:put_batch_first", "Softmax", also=(("", "MatMul"),)),
     Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),
-    Pass("ReshapeFusion", "basic.reshape:merge_reshapes", "Transpose"),
+    Pass("ReshapeFusion", "basic.reshape:merge_reshapes"),
     Pass("PatchMergingFusion", "basic.space_to_depth:merge_patches", "Slice"),
     Pass("EinsumFusion", "extended.einsum:RULES"),
     *attention.PASSES,
@@ -61,8 +61,10 @@ PASSES = (
     Pass("MatmulTransposeFusion", "extended.fuse_matmul:TRANSPOSED"),
     Pass("MatMulScaleFusion", "extended.fuse_matmul:SCALED"),
     Pass("StackedMatMulFusion", "extended.fuse_matmul:fuse_stack"),
+    TRANSPOSES,
     Pass("TransposeSplit", "extended.transpose:split_transpose", "Transpose"),
     Pass("ScaleShiftFusion", "extended.affine:fuse_scale_shift"),
+    Pass("ConvBNFusion", "basic.fold_conv:BATCH_NORMS"),
     Pass("ReshapeFusion", "basic.reshape:CHAINS"),
     Pass("CommonSubexpressionElimination", "extended.qdq.common:merge_dequantized", *DEQUANTIZE),
     SHARING,
