@@ -274,6 +274,17 @@ def _frames(node: Node, shapes: Shapes) -> Iterator[Demand]:
     yield from _wanted(node, 0, 1, length[0], shapes, "at least")
 
 
+def _pad(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    """An axis that is reflected is longer than its pads; one that negative pads crop keeps an element."""
+    pads = stated_ints(node, "pads") or ()
+    count = len(pads) // 2
+    least = 1 if node.attr("mode", "constant") == "reflect" else -math.inf
+    for axis, before, after in zip(ints(node.input(3), tuple(range(count))) or (), pads, pads[count:]):
+        want = max(1 - before - after, max(before, after) + least)
+        if want > 1:
+            yield from _wanted(node, 0, axis, int(want), shapes, "at least")
+
+
 def _squeeze(node: Node, shapes: Shapes) -> Iterator[Demand]:
     for axis in axes_of(node) or ():
         yield from _wanted(node, 0, axis, 1, shapes)
@@ -377,6 +388,7 @@ ROWS: dict[str, dict[str, DemandsOf]] = {
         "Gather": _gather,
         "Squeeze": _squeeze,
         "STFT": _frames,
+        "Pad": _pad,
         **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks),
         "If": _condition,
         **dict.fromkeys(("Loop", "Scan"), _carried),

@@ -18,6 +18,7 @@ from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import TensorType
+from ortconv.onnxio.contrib_types import REMOVED
 from ortconv.onnxio.infer import LARGEST_SHAPE_DATA, infer_model
 from ortconv.onnxio.messages import subgraphs
 from ortconv.onnxio.proto import empty_model, node_proto, tensor_proto, value_info
@@ -158,7 +159,8 @@ def _standard_equivalent(node: Node) -> NodeProto | None:
 
 def _cast_like(node: Node) -> NodeProto | None:
     """A Cast, for an operator of ONNX Runtime whose result has the shape of its first input. Else None."""
-    if node.domain != MICROSOFT or len(node.outputs) != 1 or not traits(node).has(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE):
+    keeps_shape = node.domain == MICROSOFT and traits(node).has(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE)
+    if len(node.outputs) != 1 or not (keeps_shape or (not node.domain and node.op in REMOVED)):
         return None
     x, dtype, graph = node.input(0), node.out.dtype, node.graph
     if x is None or dtype is None or graph is None or "" not in graph.opsets:

@@ -75,6 +75,16 @@ CASES = {
     ),
     "parts": (graph("y, z = Split<axis = 1>(x, s)", s=ints(3, 4)), {"C": 7}),
     "table": (graph("y = Gather<axis = 1>(x, i)", i=ints(11)), {"C": 12}),
+    "reflected pads": (graph('y = Pad<mode = "reflect">(x, p)', p=ints(0, 0, 3, 0, 0, 0, 20, 0)), {"H": 21}),
+    "reflected pads of an axis": (
+        graph('y = Pad<mode = "reflect">(x, p, , a)', opset=18, p=ints(12, 1), a=ints(-1)),
+        {"W": 13},
+    ),
+    "pads below zero": (graph("y = Pad(x, p)", "float[N,K] x", p=ints(0, -9, 0, -10)), {"K": 20}),
+    "pads behind an operator that ONNX has removed": (
+        graph('i = ImageScaler<bias = [1.0]>(x) y = Pad<mode = "reflect">(i, p)', p=ints(0, 0, 0, 9, 0, 0, 0, 9)),
+        {"W": 10},
+    ),
     "recurrent": (graph("y = GRU<hidden_size = 2>(x, w, r)", "float[T,N,K] x", w=(1, 6, 5), r=(1, 6, 2)), {"K": 5}),
     "labels": (
         graph(
