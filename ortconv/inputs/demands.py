@@ -268,6 +268,21 @@ def _gather(node: Node, shapes: Shapes) -> Iterator[Demand]:
         yield from _wanted(node, 0, node.attr("axis", 0), least, shapes, "at least")
 
 
+def _scatter_elements(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    for axis in range(len(_shape(node, 1, shapes) or ())):
+        yield from _same(node, (2, axis), (1, axis), shapes)
+
+
+def _scatter_nd(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    """Updates [...indices without the last axis, ...data without the axes that an index consists of]."""
+    leading, depth = len(_shape(node, 1, shapes) or ()) - 1, _dim(node, 1, -1, shapes)
+    for axis in range(leading):
+        yield from _same(node, (2, axis), (1, axis), shapes)
+    if depth is not None:
+        for axis in range(depth, len(_shape(node, 0, shapes) or ())):
+            yield from _same(node, (0, axis), (2, leading + axis - depth), shapes)
+
+
 def _frames(node: Node, shapes: Shapes) -> Iterator[Demand]:
     """STFT: the signal is at least as long as a frame."""
     length = ints(node.input(3)) or [_dim(node, 2, 0, shapes) or 1]
@@ -387,6 +402,8 @@ ROWS: dict[str, dict[str, DemandsOf]] = {
         "Split": _split,
         "Gather": _gather,
         "Squeeze": _squeeze,
+        **dict.fromkeys(("Scatter", "ScatterElements"), _scatter_elements),
+        "ScatterND": _scatter_nd,
         "STFT": _frames,
         "Pad": _pad,
         **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks),

@@ -75,6 +75,11 @@ CASES = {
     ),
     "parts": (graph("y, z = Split<axis = 1>(x, s)", s=ints(3, 4)), {"C": 7}),
     "table": (graph("y = Gather<axis = 1>(x, i)", i=ints(11)), {"C": 12}),
+    "scattered slices": (
+        graph("y = ScatterND(x, i, u)", "float[6,7,H,W] x, int64[K,2] i, float[M,3,4] u"),
+        {"H": 3, "W": 4},
+    ),
+    "scattered elements": (graph("y = ScatterElements(x, i, u)", "float[5,9] x, int64[K,9] i, float[M,L] u"), {"L": 9}),
     "reflected pads": (graph('y = Pad<mode = "reflect">(x, p)', p=ints(0, 0, 3, 0, 0, 0, 20, 0)), {"H": 21}),
     "reflected pads of an axis": (
         graph('y = Pad<mode = "reflect">(x, p, , a)', opset=18, p=ints(12, 1), a=ints(-1)),
