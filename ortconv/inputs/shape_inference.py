@@ -13,6 +13,7 @@ from ortconv.errors import BackendError, GraphError, OrtconvError
 from ortconv.executor.kernels.evaluate import run_kernel
 from ortconv.inputs.demands import Numbers
 from ortconv.inputs.problem import Problem
+from ortconv.inputs.shape_inputs import filled
 from ortconv.inputs.shapes import made_by, shape_with
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.operators import MICROSOFT, Trait, traits
@@ -84,7 +85,7 @@ def _not_inferred(graph: Graph) -> Iterator[Value]:
 
 def _known_tensors(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Tensor]:
     """The elements that are known before a run, as far as shapes may depend on them: of targets, constants and defaults."""
-    held = {value: Tensor.of(np.array(numbers, np.int64)) for value, numbers in problem.held(sizes).items()}
+    held = {value: Tensor.of(filled(value, numbers)) for value, numbers in problem.held(sizes).items()}
     for value in (*problem.graph.initializers.values(), *problem.outer):
         const, is_known = value.const, not value.is_input or value in problem.defaults
         if is_known and isinstance(const, Tensor) and const.size <= LARGEST_SHAPE_DATA:

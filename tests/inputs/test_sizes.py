@@ -57,6 +57,14 @@ CASES = {
         ),
         {"K": 3},
     ),
+    "a target of int32": (
+        graph("t = Cast<to = 7>(s) r = Reshape(x, t) y = Add(r, w)", "float[4,6] x, int32[2] s", w=(8, 3)),
+        {"s(0)": 8, "s(1)": 3},
+    ),
+    "a shape of int32 to fill": (
+        graph("t = Cast<to = 7>(s) f = ConstantOfShape(t) y = Conv(f, w)", "int32[4] s", w=(5, 3, 2, 7)),
+        {"s(1)": 3, "s(2)": 2, "s(3)": 7},
+    ),
     "a default shape to repeat to": (
         graph("a = Expand(x, t) y = Add(a, w)", "float[2,K] x, int64[2] t", t=ints(2, 5), w=(2, 1)),
         {"K": 5},
