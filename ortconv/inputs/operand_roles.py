@@ -173,6 +173,12 @@ def _split(node: Node, shape: tuple[int, ...]) -> Array | None:
     return parts
 
 
+def _pads(node: Node, shape: tuple[int, ...]) -> Array:
+    """Pads of 1; 0 for an axis with one element if it is to be reflected."""
+    reflects = node.attr("mode", "constant") == "reflect"
+    return np.array([0 if reflects and node.dim(0, axis) == 1 else 1 for axis in range(math.prod(shape) // 2)] * 2)
+
+
 def _depth(node: Node, shape: tuple[int, ...]) -> Array:
     declared = node.out.dim(node.attr("axis", -1))
     return np.full(shape, declared if isinstance(declared, int) else 4)
@@ -280,7 +286,7 @@ ROLES: dict[str, dict[str, dict[int, Role]]] = {
         "GatherND": {1: IN_TUPLES},
         "MaxUnpool": {2: LIKE_OUTPUT},
         "OneHot": {1: Role(_depth)},
-        "Pad": {1: ONE},
+        "Pad": {1: Role(_pads)},
         "Range": {0: ZERO, 1: _number(5), 2: ONE},
         "Reshape": {1: Role(_reshape, is_shape=True)},
         "Resize": {1: Role(_region), 2: TWO, 3: LIKE_OUTPUT},

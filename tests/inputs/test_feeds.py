@@ -255,6 +255,15 @@ def test_steps_are_not_zero(nodes: str) -> None:
         assert all(make(problem, problem.fixed, seed, kind=kind)["d"] for seed in range(4)), kind
 
 
+def test_an_axis_of_one_element_is_not_reflected() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+        g (float[1,3,4] x, int64[6] p) => (float[A,B,C] y) { y = Pad<mode = "reflect">(x, p) }"""
+    graph = from_proto(onnx.parser.parse_model(text)).graph
+    feeds = next(candidates(graph, 0))
+    assert feeds["p"].tolist() == [0, 1, 1, 0, 1, 1]
+    assert Session(Model(graph)).run(None, feeds)
+
+
 @pytest.mark.parametrize("time", ["20", "T"])
 @pytest.mark.parametrize("kind", ["drawn", "zeros"])
 def test_lengths_are_those_of_the_sequences(time: str, kind: str) -> None:
