@@ -268,10 +268,36 @@ def _gather(node: Node, shapes: Shapes) -> Iterator[Demand]:
         yield from _wanted(node, 0, node.attr("axis", 0), least, shapes, "at least")
 
 
+def _scatter_elements(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    for axis in range(len(_shape(node, 1, shapes) or ())):
+        yield from _same(node, (2, axis), (1, axis), shapes)
+
+
+def _scatter_nd(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    """Updates [...indices without the last axis, ...data without the axes that an index consists of]."""
+    leading, depth = len(_shape(node, 1, shapes) or ()) - 1, _dim(node, 1, -1, shapes)
+    for axis in range(leading):
+        yield from _same(node, (2, axis), (1, axis), shapes)
+    if depth is not None:
+        for axis in range(depth, len(_shape(node, 0, shapes) or ())):
+            yield from _same(node, (0, axis), (2, leading + axis - depth), shapes)
+
+
 def _frames(node: Node, shapes: Shapes) -> Iterator[Demand]:
     """STFT: the signal is at least as long as a frame."""
     length = ints(node.input(3)) or [_dim(node, 2, 0, shapes) or 1]
     yield from _wanted(node, 0, 1, length[0], shapes, "at least")
+
+
+def _pad(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    """An axis that is reflected is longer than its pads; one that negative pads crop keeps an element."""
+    pads = stated_ints(node, "pads") or ()
+    count = len(pads) // 2
+    least = 1 if node.attr("mode", "constant") == "reflect" else -math.inf
+    for axis, before, after in zip(ints(node.input(3), tuple(range(count))) or (), pads, pads[count:]):
+        want = max(1 - before - after, max(before, after) + least)
+        if want > 1:
+            yield from _wanted(node, 0, axis, int(want), shapes, "at least")
 
 
 def _squeeze(node: Node, shapes: Shapes) -> Iterator[Demand]:
@@ -376,7 +402,10 @@ ROWS: dict[str, dict[str, DemandsOf]] = {
         "Split": _split,
         "Gather": _gather,
         "Squeeze": _squeeze,
+        **dict.fromkeys(("Scatter", "ScatterElements"), _scatter_elements),
+        "ScatterND": _scatter_nd,
         "STFT": _frames,
+        "Pad": _pad,
         **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks),
         "If": _condition,
         **dict.fromkeys(("Loop", "Scan"), _carried),

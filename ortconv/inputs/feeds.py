@@ -23,6 +23,7 @@ from ortconv.inputs.operand_roles import (
 )
 from ortconv.inputs.problem import Problem, Sizes
 from ortconv.inputs.repair import repair
+from ortconv.inputs.shape_inputs import filled
 from ortconv.inputs.shapes import infer_shapes
 from ortconv.inputs.sizes import can_be_met, solve
 from ortconv.ir.footprint import footprint
@@ -158,7 +159,7 @@ def make(
     held, draws = problem.held(sizes), draws or {}
     for value in (v for v in problem.graph.inputs if v in problem.made or v in problem.shaped):
         if value in held and value.name not in draws:
-            made[value.name] = np.array(held[value], np.int64)
+            made[value.name] = filled(value, held[value])
             continue
         shape = () if value in problem.shaped else problem.shape(value, sizes)
         lengths = None if value.name in draws else _lengths(problem, value, sizes)

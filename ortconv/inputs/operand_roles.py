@@ -106,10 +106,14 @@ def _is_float(value: Value | None) -> bool:
     return value is not None and value.dtype is not None and value.dtype.is_float
 
 
+NOT_ZERO = {("Div", 1), ("Mod", 1), ("Range", 2), ("Slice", 4)}
+"""Operands that must not be 0 if they are integers: divisors and steps."""
+
+
 def is_divisor(value: Value) -> bool:
-    """True if integers are divided by the elements of a value: onnxruntime fails for zeros."""
+    """True if the elements of a value are integers that divide others, or are steps: onnxruntime fails for zeros."""
     is_integer = value.dtype is not None and value.dtype.numpy.kind in "iu"
-    return is_integer and any(node.op in ("Div", "Mod") and slot == 1 for node, slot in _readers(value))
+    return is_integer and any((node.op, slot) in NOT_ZERO for node, slot in _readers(value))
 
 
 def is_size(value: Value) -> bool:
@@ -167,6 +171,12 @@ def _split(node: Node, shape: tuple[int, ...]) -> Array | None:
     parts = np.full(count, whole // count)
     parts[-1] += whole - parts.sum()
     return parts
+
+
+def _pads(node: Node, shape: tuple[int, ...]) -> Array:
+    """Pads of 1; 0 for an axis with one element if it is to be reflected."""
+    reflects = node.attr("mode", "constant") == "reflect"
+    return np.array([0 if reflects and node.dim(0, axis) == 1 else 1 for axis in range(math.prod(shape) // 2)] * 2)
 
 
 def _depth(node: Node, shape: tuple[int, ...]) -> Array:
@@ -276,7 +286,7 @@ ROLES: dict[str, dict[str, dict[int, Role]]] = {
         "GatherND": {1: IN_TUPLES},
         "MaxUnpool": {2: LIKE_OUTPUT},
         "OneHot": {1: Role(_depth)},
-        "Pad": {1: ONE},
+        "Pad": {1: Role(_pads)},
         "Range": {0: ZERO, 1: _number(5), 2: ONE},
         "Reshape": {1: Role(_reshape, is_shape=True)},
         "Resize": {1: Role(_region), 2: TWO, 3: LIKE_OUTPUT},

@@ -13,11 +13,13 @@ from ortconv.errors import BackendError, GraphError, OrtconvError
 from ortconv.executor.kernels.evaluate import run_kernel
 from ortconv.inputs.demands import Numbers
 from ortconv.inputs.problem import Problem
+from ortconv.inputs.shape_inputs import filled
 from ortconv.inputs.shapes import made_by, shape_with
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.operators import MICROSOFT, Trait, traits
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import TensorType
+from ortconv.onnxio.contrib_types import REMOVED
 from ortconv.onnxio.infer import LARGEST_SHAPE_DATA, infer_model
 from ortconv.onnxio.messages import subgraphs
 from ortconv.onnxio.proto import empty_model, node_proto, tensor_proto, value_info
@@ -83,7 +85,7 @@ def _not_inferred(graph: Graph) -> Iterator[Value]:
 
 def _known_tensors(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Tensor]:
     """The elements that are known before a run, as far as shapes may depend on them: of targets, constants and defaults."""
-    held = {value: Tensor.of(np.array(numbers, np.int64)) for value, numbers in problem.held(sizes).items()}
+    held = {value: Tensor.of(filled(value, numbers)) for value, numbers in problem.held(sizes).items()}
     for value in (*problem.graph.initializers.values(), *problem.outer):
         const, is_known = value.const, not value.is_input or value in problem.defaults
         if is_known and isinstance(const, Tensor) and const.size <= LARGEST_SHAPE_DATA:
@@ -158,7 +160,8 @@ def _standard_equivalent(node: Node) -> NodeProto | None:
 
 def _cast_like(node: Node) -> NodeProto | None:
     """A Cast, for an operator of ONNX Runtime whose result has the shape of its first input. Else None."""
-    if node.domain != MICROSOFT or len(node.outputs) != 1 or not traits(node).has(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE):
+    keeps_shape = node.domain == MICROSOFT and traits(node).has(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE)
+    if len(node.outputs) != 1 or not (keeps_shape or (not node.domain and node.op in REMOVED)):
         return None
     x, dtype, graph = node.input(0), node.out.dtype, node.graph
     if x is None or dtype is None or graph is None or "" not in graph.opsets:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from random import Random
+
+import numpy as np
 
 from ortconv.inputs.operand_roles import operand_role, parameter, uses
 from ortconv.inputs.ranks import rank_of
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.tensor import LARGEST_RANK, Tensor
+from ortconv.ir.tensor import LARGEST_RANK, Array, Tensor
 from ortconv.ir.types import DType
 
 LARGEST_SOURCE = 1 << 32
@@ -18,9 +20,15 @@ LARGEST_SOURCE = 1 << 32
 
 
 def is_target(value: Value) -> bool:
-    """True if an input holds the shape of another value."""
-    is_list = value.rank in (None, 1) and value.dtype is DType.INT64
+    """True if an input holds the shape of another value, perhaps cast to int64."""
+    is_list = value.rank in (None, 1) and value.dtype in (DType.INT64, DType.INT32)
     return is_list and any(operand_role(node, slot).is_shape for node, slot in uses(value))
+
+
+def filled(target: Value, elements: Sequence[int]) -> Array:
+    """The array of a target with these elements."""
+    assert target.dtype is not None
+    return np.array(elements, target.dtype.numpy)
 
 
 def default(value: Value) -> list[int] | None:

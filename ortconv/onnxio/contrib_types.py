@@ -225,14 +225,14 @@ _MICROSOFT_TYPES: dict[str, TypeRule] = {
     "Unique": _unique,
 }
 
-_OLD = ("Affine", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh")
+REMOVED = ("Affine", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh")
 """Operators that ONNX has removed and ONNX Runtime keeps. The output of each has the shape of its input."""
 
 CONTRIB_TYPES: dict[tuple[str, str], TypeRule] = {
     **{(MICROSOFT, op): rule for op, rule in _MICROSOFT_TYPES.items()},
     ("", "SimplifiedLayerNormalization"): _layer_norm,
     ("", "LayerNormalization"): _layer_norm,
-    **{("", op): like(0) for op in _OLD},
+    **{("", op): like(0) for op in REMOVED},
     **{("", op): shaped(_same_rank) for op in ("Crop", "DynamicSlice")},
     **{("", op): _pool for op in ("AveragePool", "LpPool", "MaxPool")},
     **STANDARD_TYPES,

@@ -18,9 +18,9 @@ from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
 
 
-def graph(body: str, x: str = "float[N,C,H,W] x", **weights: tuple[int, ...] | np.ndarray) -> Graph:
+def graph(body: str, x: str = "float[N,C,H,W] x", opset: int = 17, **weights: tuple[int, ...] | np.ndarray) -> Graph:
     """A model of these inputs and constants: of the given shape, or of the given elements."""
-    text = f'<ir_version: 10, opset_import: ["": 17, "com.microsoft": 1]> g ({x}) => (y) {{ {body} }}'
+    text = f'<ir_version: 10, opset_import: ["": {opset}, "com.microsoft": 1]> g ({x}) => (y) {{ {body} }}'
     model = onnx.parser.parse_model(text)
     rng = np.random.default_rng(0)
     for name, given in weights.items():

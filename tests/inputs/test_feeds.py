@@ -238,6 +238,32 @@ def test_integers_are_not_divided_by_zero(node: str, dtype: str) -> None:
     assert not np.all(feeds["x"])
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "w = Unsqueeze(d, a) k = Concat<axis = 0>(o, w) y = Slice(x, z, e, b, k)",
+        "k = Identity(d) r = Range(p, q, k) c = Cast<to = 1>(r) t = Unsqueeze(c, a) y = Mul(x, t)",
+    ],
+)
+def test_steps_are_not_zero(nodes: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[5,5] x, int64 d) => (float[M,N] y)
+        <int64[1] a = {{0}}, int64[1] o = {{1}}, int64[2] z = {{0, 0}}, int64[2] e = {{5, 5}}, int64[2] b = {{0, 1}},
+         int64 p = {{0}}, int64 q = {{5}}> {{ {nodes} }}"""
+    problem = free_problem(from_proto(onnx.parser.parse_model(text)).graph, {}, {})
+    for kind in ("drawn", "zeros"):
+        assert all(make(problem, problem.fixed, seed, kind=kind)["d"] for seed in range(4)), kind
+
+
+def test_an_axis_of_one_element_is_not_reflected() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+        g (float[1,3,4] x, int64[6] p) => (float[A,B,C] y) { y = Pad<mode = "reflect">(x, p) }"""
+    graph = from_proto(onnx.parser.parse_model(text)).graph
+    feeds = next(candidates(graph, 0))
+    assert feeds["p"].tolist() == [0, 1, 1, 0, 1, 1]
+    assert Session(Model(graph)).run(None, feeds)
+
+
 @pytest.mark.parametrize("time", ["20", "T"])
 @pytest.mark.parametrize("kind", ["drawn", "zeros"])
 def test_lengths_are_those_of_the_sequences(time: str, kind: str) -> None:

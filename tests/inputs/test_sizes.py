@@ -57,6 +57,14 @@ CASES = {
         ),
         {"K": 3},
     ),
+    "a target of int32": (
+        graph("t = Cast<to = 7>(s) r = Reshape(x, t) y = Add(r, w)", "float[4,6] x, int32[2] s", w=(8, 3)),
+        {"s(0)": 8, "s(1)": 3},
+    ),
+    "a shape of int32 to fill": (
+        graph("t = Cast<to = 7>(s) f = ConstantOfShape(t) y = Conv(f, w)", "int32[4] s", w=(5, 3, 2, 7)),
+        {"s(1)": 3, "s(2)": 2, "s(3)": 7},
+    ),
     "a default shape to repeat to": (
         graph("a = Expand(x, t) y = Add(a, w)", "float[2,K] x, int64[2] t", t=ints(2, 5), w=(2, 1)),
         {"K": 5},
@@ -75,6 +83,21 @@ CASES = {
     ),
     "parts": (graph("y, z = Split<axis = 1>(x, s)", s=ints(3, 4)), {"C": 7}),
     "table": (graph("y = Gather<axis = 1>(x, i)", i=ints(11)), {"C": 12}),
+    "scattered slices": (
+        graph("y = ScatterND(x, i, u)", "float[6,7,H,W] x, int64[K,2] i, float[M,3,4] u"),
+        {"H": 3, "W": 4},
+    ),
+    "scattered elements": (graph("y = ScatterElements(x, i, u)", "float[5,9] x, int64[K,9] i, float[M,L] u"), {"L": 9}),
+    "reflected pads": (graph('y = Pad<mode = "reflect">(x, p)', p=ints(0, 0, 3, 0, 0, 0, 20, 0)), {"H": 21}),
+    "reflected pads of an axis": (
+        graph('y = Pad<mode = "reflect">(x, p, , a)', opset=18, p=ints(12, 1), a=ints(-1)),
+        {"W": 13},
+    ),
+    "pads below zero": (graph("y = Pad(x, p)", "float[N,K] x", p=ints(0, -9, 0, -10)), {"K": 20}),
+    "pads behind an operator that ONNX has removed": (
+        graph('i = ImageScaler<bias = [1.0]>(x) y = Pad<mode = "reflect">(i, p)', p=ints(0, 0, 0, 9, 0, 0, 0, 9)),
+        {"W": 10},
+    ),
     "recurrent": (graph("y = GRU<hidden_size = 2>(x, w, r)", "float[T,N,K] x", w=(1, 6, 5), r=(1, 6, 2)), {"K": 5}),
     "labels": (
         graph(

@@ -192,6 +192,10 @@ RULES: dict[str, Hazards] = {
         " { i = Gemm(x, w, k) y = Relu(i) }",
         "", "i", (), ("double",),
     ),
+    "MatMulActivationFusion": Hazards(
+        "g (float[64,2] x) => (float y) <float[2,3] w = {1, 2, 3, 4, 5, 6}> { i = MatMul(x, w) y = Relu(i) }",
+        "w", "i", (), ("double",), texts=(("float[64,2]", "float[5,64,2]"), ("float[64,2]", "float[2]")),
+    ),
     "GatherSliceToSplitFusion": Hazards(
         "g (float[N,4] x) => (float y, float z) <int64[1] k = {0}, int64[1] h = {2}, int64[1] e = {4}, int64[1] a = {1}>"
         " { y = Slice(x, k, h, a) z = Slice(x, h, e, a) }",

@@ -17,7 +17,7 @@ from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operands import ints, only_reader, own_producer
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Shape
-from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, absorbs, carries, push
+from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, absorbs, carries, dequantizer, push
 from ortconv.optimizer.conditions import same_dim, with_open, with_shape
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.insertion import insert
@@ -30,6 +30,7 @@ from ortconv.optimizer.permutation import (
     permuted_type,
     transpose_perm,
 )
+from ortconv.optimizer.quantizers import scaled_axes
 
 NAME = "TransposeOptimizer"
 MAX_SWEEPS = 8
@@ -157,7 +158,7 @@ class Sweep:
         Transpose costs nothing, and neither does one whose readers need no Transpose.
         """
         values = dict.fromkeys(v for slot in found.slots if (v := node.inputs[slot]) is not None)
-        costs = [self.cost_of_input(value, inverse(perm)) for value in values]
+        costs = [self.cost_of_input(value, inverse(perm), node) for value in values]
         for output, after in zip(node.outputs, found.perms, strict=True):
             if output is not None and after is not None:
                 saved = self.saved_after(output, after)
@@ -165,14 +166,17 @@ class Sweep:
                 costs.append((change, change * _size(output.shape)))
         return sum(count for count, _ in costs), sum(size for _, size in costs)
 
-    def cost_of_input(self, value: Value, perm: Perm) -> tuple[float, float]:
+    def cost_of_input(self, value: Value, perm: Perm, node: Node) -> tuple[float, float]:
         """The cost of transposing an input of a node, negative if this cancels a Transpose."""
         readers, size = len(value.uses), _size(value.shape)
         if value.constant is not None:
             return 0, 0 if readers == 1 or value.constant.nbytes <= SMALL else size
         first = self.transpose_before(value)
         if first is None:
-            return (0, 0) if _is_dequantized_constant(value) else (1, size)
+            if self.dequantizer(value, node) is not None:
+                return 0, 0
+            is_narrow = value.rank is not None and value.rank < len(perm)
+            return (math.inf, math.inf) if is_narrow else (1, size)
         cancels = compose(first.perm, perm) == identity(len(perm)) and self.is_removable(value, first.perm)
         return (-1 / readers, -size / readers) if cancels else (0, 0)
 
@@ -301,15 +305,22 @@ class Sweep:
 
     def dequantized(self, value: Value, perm: Perm, node: Node) -> Value | None:
         """A dequantized constant under a permutation: the constant itself is transposed. None for other values."""
-        dq = value.producer if value.graph is self.graph and _is_dequantized_constant(value) else None
+        dq = self.dequantizer(value, node)
         data = None if dq is None else dq.inputs[0]
-        if dq is None or data is None or not self.context.may_touch(dq, node):
+        if dq is None or data is None or data.rank is None:
             return None
-        found = push(dq, 0, inverse(perm), self.handlers)
-        if found is None:
-            return None
+        lead = len(perm) - data.rank
+        attrs = dq.attrs
+        if scaled_axes(dq):
+            attrs = {**attrs, "axis": inverse(perm)[lead + dq.attr("axis", 1) % data.rank]}
         inputs = [self.transposed_constant(data, perm, node), *dq.inputs[1:]]
-        return insert(dq.op, inputs, permuted_type(value.type, perm), node, found.attrs, domain=dq.domain)
+        wide = None if value.shape is None else with_shape(value, (1,) * lead + value.shape)
+        return insert(dq.op, inputs, permuted_type(wide, perm), node, attrs, domain=dq.domain)
+
+    def dequantizer(self, value: Value, node: Node) -> Node | None:
+        """The DequantizeLinear of a constant that this pass may rewrite together with a node; None for any other value."""
+        found = dequantizer(value) if value.graph is self.graph else None
+        return found if found is not None and self.context.may_touch(found, node) else None
 
     def existing(self, value: Value, node: Node, fits: Callable[[Node], bool]) -> Value | None:
         """The output of a reader of this value that fits and has the provider of the node, unless the value has many readers."""
@@ -369,11 +380,6 @@ def _leading_to_transpose(graph: Graph, handlers: Handlers) -> set[Value]:
             continue
         leads.update(v for i in slots if (v := node.inputs[i]) is not None and v.graph is graph)
     return leads
-
-
-def _is_dequantized_constant(value: Value) -> bool:
-    node = value.producer
-    return node is not None and node.op == "DequantizeLinear" and node.constant(0) is not None
 
 
 def _constant_index(gather: Node) -> Array | None:

@@ -32,7 +32,7 @@ class Push(NamedTuple):
     """The changes to a node when a Transpose moves past it."""
 
     slots: tuple[int, ...]
-    """Inputs that need the inverse Transpose; constants of lower rank among them first get leading axes of 1."""
+    """Inputs that need the inverse Transpose; constants of lower rank, also dequantized ones, first get leading axes of 1."""
     perms: tuple[Perm | None, ...]
     """For each output the permutation that restores it; None if it is unchanged."""
     attrs: dict[str, Attribute]
@@ -88,10 +88,18 @@ def _broadcast(node: Node, slot: int, perm: Perm) -> Push | None:
             return None
         if all(d == 1 for d in value.shape):
             continue
-        if len(value.shape) < len(perm) and value.constant is None:
+        if len(value.shape) < len(perm) and value.constant is None and dequantizer(value) is None:
             return None
         slots.append(i)
     return Push(tuple(slots), (perm,), node.attrs) if slot in slots else None
+
+
+def dequantizer(value: Value) -> Node | None:
+    """The DequantizeLinear of a constant with one scale, or with one for each index of an axis; None for any other value."""
+    node = value.producer
+    if node is None or node.op != "DequantizeLinear" or node.constant(0) is None:
+        return None
+    return None if scaled_axes(node) is None else node
 
 
 def _along_axis(node: Node, perm: Perm, default: int, *, keeps: bool = True) -> Push | None:

@@ -61,6 +61,7 @@ PASSES = (
     Pass("MatmulTransposeFusion", "extended.fuse_matmul:TRANSPOSED"),
     Pass("MatMulScaleFusion", "extended.fuse_matmul:SCALED"),
     Pass("StackedMatMulFusion", "extended.fuse_matmul:fuse_stack"),
+    Pass("MatMulActivationFusion", "extended.fuse_gemm:fuse_matmul_activation"),
     TRANSPOSES,
     Pass("TransposeSplit", "extended.transpose:split_transpose", "Transpose"),
     Pass("ScaleShiftFusion", "extended.affine:fuse_scale_shift"),
