@@ -9,9 +9,12 @@ import onnx
 import pytest
 from golden import passes_in
 from onnx import TensorProto, helper
-from rewriting import check, ops, optimized, parse, random_feeds
+from rewriting import check, ops, optimized, parse, random_feeds, run
 
+from ortconv import pipeline
 from ortconv.ir.graph import Floats
+from ortconv.onnxio.load import from_proto
+from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer import extended, layout
 from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.optimizer.permutation import operand_perm
@@ -287,3 +290,27 @@ def test_conv_add_of_groups_strides_and_dilations(group: int) -> None:
 )  # fmt: skip
 def test_conv_add_refused(text: str) -> None:
     assert not optimized(parse(text), (*passes_in("propagation"), *layout.PASSES))[1].trace
+
+
+def test_scale_and_shift_behind_a_concat_become_part_of_the_convolutions() -> None:
+    """Channels of two Convs are normalized together, as in NASNet of Keras, whose exporter writes Mul and Add."""
+    text = """g (float[1,3,8,8] x, float[2,3,3,3] v, float[2,3,3,3] w) => (float[1,4,6,6] y)
+<float[4,1,1] k = {1.5, 2, 0.5, 3}, float[4,1,1] b = {1, 2, 3, 4}> {
+  c = Conv(x, v)
+  d = Conv(x, w)
+  j = Concat<axis = 1>(c, d)
+  s = Mul(j, k)
+  t = Add(s, b)
+  y = Relu(t)
+}"""
+    proto = parse(text, 13)
+    drawn = np.random.default_rng(3)
+    for value in list(proto.graph.input)[1:]:
+        weights = drawn.random([d.dim_value for d in value.type.tensor_type.shape.dim], np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, value.name))
+        proto.graph.input.remove(value)
+    model, feeds = from_proto(proto), random_feeds(proto)
+    pipeline.optimize(model, "extended", None)
+    assert ops(model.graph) == {"com.microsoft.FusedConv": 2, "Concat": 1}
+    (want,), (got,) = run(proto, feeds), run(model_proto(model), feeds)
+    np.testing.assert_allclose(got, want, rtol=1e-5)

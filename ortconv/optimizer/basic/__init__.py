@@ -10,7 +10,6 @@ SHARING = Pass("ConstantSharing", "basic.sharing:share_constants")
 COMMON = Pass("CommonSubexpressionElimination", "basic.cse:merge_common")
 NAN_GUARDS = Pass("NanGuardElimination", "basic.nan_guard:drop_guard", "IsNaN")
 RESHAPES = Pass("ReshapeFusion", "basic.reshape:RULES")
-TRANSPOSES = Pass("TransposeOptimizer", "basic.transpose:optimize_transposes", "Transpose", once=True)
 
 PASSES = (
     Pass("UnusedNodeElimination", "basic.unused:remove_unused"),
@@ -45,7 +44,7 @@ PASSES = (
     Pass("QDQPropagation", "basic.qdq:propagate", *QUANTIZERS),
     Pass("EnsureUniqueDQForNodeUnit", "basic.qdq:give_each_reader_its_own", *QUANTIZERS),
     Pass("TransposedWeights", "basic.qdq:transpose_weight", *DEQUANTIZE),
-    TRANSPOSES,
+    Pass("TransposeOptimizer", "basic.transpose:optimize_transposes", "Transpose", once=True),
 )
 
 OPT_IN = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ortconv.ir.operators import MICROSOFT
-from ortconv.optimizer.basic import SHARING, TRANSPOSES
+from ortconv.optimizer.basic import SHARING
 from ortconv.optimizer.extended import attention, qdq, recurrent
 from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.quantizers import DEQUANTIZE
@@ -62,7 +62,7 @@ PASSES = (
     Pass("MatMulScaleFusion", "extended.fuse_matmul:SCALED"),
     Pass("StackedMatMulFusion", "extended.fuse_matmul:fuse_stack"),
     Pass("MatMulActivationFusion", "extended.fuse_gemm:fuse_matmul_activation"),
-    TRANSPOSES,
+    Pass("TransposeOptimizer", "extended.cancel:cancel_transposes", "Transpose", once=True),
     Pass("TransposeSplit", "extended.transpose:split_transpose", "Transpose"),
     Pass("ScaleShiftFusion", "extended.affine:fuse_scale_shift"),
     Pass("ConvBNFusion", "basic.fold_conv:BATCH_NORMS"),
