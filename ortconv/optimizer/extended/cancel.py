@@ -9,12 +9,16 @@ from ortconv.optimizer.engine import Context
 
 
 def cancel_transposes(graph: Graph, context: Context) -> int:
-    """Move, merge and cancel Transposes again, but not past a Split, after which there may be one for each part.
+    """Move, merge and cancel Transposes again, but not past a Split or a Gather.
+
+    A Split may have one for each part then. A Gather copies rows faster than single elements of the last axis.
 
     Counterpart: TransposeOptimizer
     Differs: ONNX Runtime does not run it after its fusions.
     """
-    return optimize_transposes(graph, context, _ONE_OUTPUT)
+    return optimize_transposes(graph, context, _HANDLERS)
 
 
-_ONE_OUTPUT: Handlers = {operator: handler for operator, handler in HANDLERS.items() if operator != ("", "Split")}
+_HANDLERS: Handlers = {
+    (domain, op): handler for (domain, op), handler in HANDLERS.items() if op not in ("Gather", "Split")
+}
