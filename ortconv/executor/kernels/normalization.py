@@ -189,10 +189,11 @@ def mean_variance_normalization(
 ) -> Array:
     if across_channels is not None:
         axes = (0, 1, 2, 3) if across_channels else (0, 2, 3)
-    centered = x - mean(x, tuple(axes))
+    present = tuple(axis for axis in axes if axis < x.ndim)  # as onnxruntime does
+    centered = x - mean(x, present)
     if not normalize_variance:
         return np.asarray(centered)
-    deviation = np.sqrt(mean(np.square(centered), tuple(axes)))
+    deviation = np.sqrt(mean(np.square(centered), present))
     return np.asarray(centered / (deviation + x.dtype.type(1e-9)))
 
 

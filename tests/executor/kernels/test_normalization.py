@@ -160,6 +160,12 @@ def test_mean_variance_normalization(rng, axes):
     compare("MeanVarianceNormalization", [values(rng, 2, 3, 4, 5)], {"axes": list(axes)}, opset=13, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(4,), (2, 3), (2, 3, 4)])
+def test_mean_variance_normalization_of_lower_rank(rng, shape):
+    """onnxruntime ignores the default axes that the tensor lacks."""
+    compare("MeanVarianceNormalization", [values(rng, *shape)], {}, opset=13, atol=1e-5)
+
+
 @pytest.mark.parametrize("size", [1, 3, 5, 9])
 def test_lrn(rng, size):
     attributes = {"size": size, "alpha": 0.02, "beta": 0.6, "bias": 1.5}
