@@ -18,7 +18,7 @@ from ortconv.onnxio.build import Symbol, TypeReader, merge
 from ortconv.onnxio.check import inference_error
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.imports import opset_of
-from ortconv.onnxio.messages import Contents, contents
+from ortconv.onnxio.messages import NAMELESS, Contents, contents
 from ortconv.onnxio.proto import empty_model, node_proto, tensor_proto, value_info
 from ortconv.onnxio.scopes import INFERRED_BODIES, rename, rename_clashes
 from ortconv.onnxlib import InferenceError, infer_shapes
@@ -169,12 +169,12 @@ read_type = TypeReader(lambda name: None if INVENTED.fullmatch(name) else name)
 
 
 def anonymous_symbols(source: bytes) -> Symbol:
-    """Renames the dimensions invented by `infer_model` to ?0, ?1, ... Names in the message stay; "?" becomes unknown."""
+    """Renames the dimensions invented by `infer_model` to ?0, ?1, ... Names in the message stay, except those that say nothing."""
     own = {name.decode() for name in re.findall(rb"\x12[\x06-\x18](unk__\d+)", source)}
     first = 1 + max((int(n) for n in re.findall(rb"\x12[\x02-\x10]\?(\d{1,15})", source)), default=-1)
 
     def symbol(name: str) -> str | None:
-        if name == "?":
+        if name in NAMELESS:
             return None
         if name in own or not INVENTED.fullmatch(name):
             return name

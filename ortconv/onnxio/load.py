@@ -21,7 +21,7 @@ from ortconv.onnxio.declared import bare, infer_declared
 from ortconv.onnxio.external import ExternalData
 from ortconv.onnxio.imports import import_unknown, import_used, keep_last_imports, raise_opset
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
-from ortconv.onnxio.messages import contents, graphs, input_symbols, walk
+from ortconv.onnxio.messages import NAMELESS, contents, graphs, input_symbols, walk
 from ortconv.onnxproto import GraphProto, ModelProto, TensorProto
 from ortconv.process import return_freed_memory, without_collections
 
@@ -97,10 +97,10 @@ def _symbols(graph: GraphProto) -> set[str]:
 
 
 def _nameless(graph: GraphProto) -> dict[str, Any]:
-    """The dimensions of the inputs without size and name. Paddle's exporter writes -1 or "?" for them."""
+    """The dimensions of the inputs without size and name. Paddle's exporter may write -1 for them."""
     dims = ((f"{v.name}[{i}]", d) for v in graph.input for i, d in enumerate(v.type.tensor_type.shape.dim))
     return {
-        name: d for name, d in dims if d.dim_value < 0 or (not d.HasField("dim_value") and d.dim_param in ("", "?"))
+        name: d for name, d in dims if d.dim_value < 0 or (not d.HasField("dim_value") and d.dim_param in NAMELESS)
     }
 
 

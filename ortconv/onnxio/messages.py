@@ -66,10 +66,14 @@ def value_names(graph: GraphProto) -> Names:
     return names
 
 
+NAMELESS = ("", "?", "None")
+"""Names that say nothing. Exporters of Paddle and CoreML write them for all unknown dimensions."""
+
+
 def input_symbols(graph: GraphProto) -> list[str]:
     """The names of the inputs' dimensions, each once."""
     dims = (d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim)
-    return list(dict.fromkeys(filter(None, dims)))
+    return [name for name in dict.fromkeys(dims) if name not in NAMELESS]
 
 
 def domain_of(message: NodeProto) -> str:
