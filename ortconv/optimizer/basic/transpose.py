@@ -173,10 +173,7 @@ class Sweep:
             return 0, 0 if readers == 1 or value.constant.nbytes <= SMALL else size
         first = self.transpose_before(value)
         if first is None:
-            if self.dequantizer(value, node) is not None:
-                return 0, 0
-            is_narrow = value.rank is not None and value.rank < len(perm)
-            return (math.inf, math.inf) if is_narrow else (1, size)
+            return (1, size) if dequantizer(value, node) is None else (0, 0)
         cancels = compose(first.perm, perm) == identity(len(perm)) and self.is_removable(value, first.perm)
         return (-1 / readers, -size / readers) if cancels else (0, 0)
 
@@ -305,7 +302,7 @@ class Sweep:
 
     def dequantized(self, value: Value, perm: Perm, node: Node) -> Value | None:
         """A dequantized constant under a permutation: the constant itself is transposed. None for other values."""
-        dq = self.dequantizer(value, node)
+        dq = dequantizer(value, node)
         data = None if dq is None else dq.inputs[0]
         if dq is None or data is None or data.rank is None:
             return None
@@ -316,11 +313,6 @@ class Sweep:
         inputs = [self.transposed_constant(data, perm, node), *dq.inputs[1:]]
         wide = None if value.shape is None else with_shape(value, (1,) * lead + value.shape)
         return insert(dq.op, inputs, permuted_type(wide, perm), node, attrs, domain=dq.domain)
-
-    def dequantizer(self, value: Value, node: Node) -> Node | None:
-        """The DequantizeLinear of a constant that this pass may rewrite together with a node; None for any other value."""
-        found = dequantizer(value) if value.graph is self.graph else None
-        return found if found is not None and self.context.may_touch(found, node) else None
 
     def existing(self, value: Value, node: Node, fits: Callable[[Node], bool]) -> Value | None:
         """The output of a reader of this value that fits and has the provider of the node, unless the value has many readers."""

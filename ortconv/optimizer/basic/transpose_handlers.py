@@ -88,18 +88,20 @@ def _broadcast(node: Node, slot: int, perm: Perm) -> Push | None:
             return None
         if all(d == 1 for d in value.shape):
             continue
-        if len(value.shape) < len(perm) and value.constant is None and dequantizer(value) is None:
+        if len(value.shape) < len(perm) and value.constant is None and dequantizer(value, node) is None:
             return None
         slots.append(i)
     return Push(tuple(slots), (perm,), node.attrs) if slot in slots else None
 
 
-def dequantizer(value: Value) -> Node | None:
-    """The DequantizeLinear of a constant with one scale, or with one for each index of an axis; None for any other value."""
-    node = value.producer
-    if node is None or node.op != "DequantizeLinear" or node.constant(0) is None:
+def dequantizer(value: Value, reader: Node) -> Node | None:
+    """The DequantizeLinear of a constant with one scale, or with one for each index of an axis, in the graph and of the provider of
+    a reader; None for any other value.
+    """
+    dq = value.producer
+    if dq is None or dq.op != "DequantizeLinear" or dq.constant(0) is None or scaled_axes(dq) is None:
         return None
-    return None if scaled_axes(node) is None else node
+    return dq if dq.graph is reader.graph and dq.ep == reader.ep else None
 
 
 def _along_axis(node: Node, perm: Perm, default: int, *, keeps: bool = True) -> Push | None:
