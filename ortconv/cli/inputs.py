@@ -13,7 +13,7 @@ import click
 
 from ortconv.choices import natural
 from ortconv.cli.options import FILE_OR_FOLDER, NATURAL
-from ortconv.errors import FormatError, UsageError
+from ortconv.errors import FormatError, UsageError, located
 
 if TYPE_CHECKING:
     import numpy as np
@@ -197,11 +197,8 @@ def _read(path: Path, value: Value, low: float | None = None, high: float | None
 
     if not isinstance(value.type, TensorType):
         raise UsageError(f"input '{value.name}' is not a tensor, so it cannot be an image", file=path)
-    try:
+    with located(path):
         return as_input(read_image(path), value.type, low, high)
-    except UsageError as error:
-        error.at(file=path)
-        raise
 
 
 def _is_image(path: Path) -> bool:

@@ -17,7 +17,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from ortconv.errors import FormatError, UsageError
+from ortconv.errors import UsageError, located
 from ortconv.files import opened, read_bytes
 from ortconv.nnapi.tracing.perfetto import FIRST, Written, is_perfetto, written
 from ortconv.nnapi.tracing.timing import LAYERS, MAIN, Span, Trace
@@ -125,11 +125,8 @@ def _lines(path: str | Path) -> tuple[list[MarkLine], int]:
 def _writes(path: str | Path) -> tuple[list[Written], int]:
     with opened(path) as file:
         if file.read(1) == FIRST and is_perfetto(data := read_bytes(path)):
-            try:
+            with located(path):
                 return written(data)
-            except FormatError as error:
-                error.at(file=Path(path))
-                raise
         file.seek(0)
         return _of_text(file)
 
