@@ -293,11 +293,11 @@ def _pad(node: Node, shapes: Shapes) -> Iterator[Demand]:
     """An axis that is reflected is longer than its pads; one that negative pads crop keeps an element."""
     pads = stated_ints(node, "pads") or ()
     count = len(pads) // 2
-    least = 1 if node.attr("mode", "constant") == "reflect" else -math.inf
+    reflects = node.attr("mode", "constant") == "reflect"
     for axis, before, after in zip(ints(node.input(3), tuple(range(count))) or (), pads, pads[count:]):
-        want = max(1 - before - after, max(before, after) + least)
+        want = max(1 - before - after, 1 + max(before, after) if reflects else 0)
         if want > 1:
-            yield from _wanted(node, 0, axis, int(want), shapes, "at least")
+            yield from _wanted(node, 0, axis, want, shapes, "at least")
 
 
 def _squeeze(node: Node, shapes: Shapes) -> Iterator[Demand]:

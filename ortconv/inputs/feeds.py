@@ -14,9 +14,9 @@ from ortconv.errors import UnsupportedError, UsageError
 from ortconv.inputs.categories import with_known_elements
 from ortconv.inputs.operand_roles import (
     is_condition,
-    is_divisor,
     is_float_index,
     is_size,
+    must_not_be_zero,
     parameter,
     sequences,
     upper_bound,
@@ -204,7 +204,7 @@ def changed(value: Value, drawn: Any, kind: str) -> Any:
 
 def _needs_ones(value: Value) -> bool:
     """True for masks and divisors."""
-    return is_divisor(value) or (value.dtype in MASKS and upper_bound(value) == 2)
+    return must_not_be_zero(value) or (value.dtype in MASKS and upper_bound(value) == 2)
 
 
 def generate(value: Value, shape: tuple[int, ...], seed: int, draw: Draw) -> Any:
@@ -249,7 +249,7 @@ def _content(rng: np.random.Generator, value: Value, dtype: DType, shape: tuple[
     if is_float_index(value):
         return rng.integers(0, bound, shape).astype(dtype.numpy)
     made = _array(rng, dtype, shape, bound)
-    if is_divisor(value):
+    if must_not_be_zero(value):
         made[made == 0] = 1
     if seed and is_size(value):
         made += 1

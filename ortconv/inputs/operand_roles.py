@@ -106,14 +106,14 @@ def _is_float(value: Value | None) -> bool:
     return value is not None and value.dtype is not None and value.dtype.is_float
 
 
-NOT_ZERO = {("Div", 1), ("Mod", 1), ("Range", 2), ("Slice", 4)}
+_NOT_ZERO = {("Div", 1), ("Mod", 1), ("Range", 2), ("Slice", 4)}
 """Operands that must not be 0 if they are integers: divisors and steps."""
 
 
-def is_divisor(value: Value) -> bool:
+def must_not_be_zero(value: Value) -> bool:
     """True if the elements of a value are integers that divide others, or are steps: onnxruntime fails for zeros."""
     is_integer = value.dtype is not None and value.dtype.numpy.kind in "iu"
-    return is_integer and any((node.op, slot) in NOT_ZERO for node, slot in _readers(value))
+    return is_integer and any((node.op, slot) in _NOT_ZERO for node, slot in _readers(value))
 
 
 def is_size(value: Value) -> bool:

@@ -99,9 +99,7 @@ def _symbols(graph: GraphProto) -> set[str]:
 def _nameless(graph: GraphProto) -> dict[str, Any]:
     """The dimensions of the inputs without size and name. Paddle's exporter may write -1 for them."""
     dims = ((f"{v.name}[{i}]", d) for v in graph.input for i, d in enumerate(v.type.tensor_type.shape.dim))
-    return {
-        name: d for name, d in dims if d.dim_value < 0 or (not d.HasField("dim_value") and d.dim_param in NAMELESS)
-    }
+    return {name: d for name, d in dims if d.dim_value < 0 or (not d.HasField("dim_value") and d.dim_param in NAMELESS)}
 
 
 def _load(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ortconv.ir.graph import Attribute
+from ortconv.ir.graph import Attribute, Node
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.conditions import numbers
@@ -23,7 +23,7 @@ def fuse_gemm_activation(m: Match) -> Replacement:
     gemm = m.node("gemm")
     if not is_float(gemm.input(0)):
         return None
-    return _fused(m, "gemm", gemm.attrs)
+    return _fused(m.root, gemm, gemm.attrs)
 
 
 @rule("MatMulActivationFusion", P(tuple(ACTIVATION_ATTRIBUTES), P("MatMul", "a", C("w"), name="matmul")))
@@ -35,11 +35,10 @@ def fuse_matmul_activation(m: Match) -> Replacement:
     Counterpart: none: ONNX Runtime fuses an activation only with a Gemm, as of a layer whose bias is zero
     """
     is_product = m.a.rank == m.w.rank == 2 and bool(numbers(*(m.w.shape or ())))
-    return _fused(m, "matmul", {}) if is_product and is_float(m.a) else None
+    return _fused(m.root, m.node("matmul"), {}) if is_product and is_float(m.a) else None
 
 
-def _fused(m: Match, name: str, attrs: Mapping[str, Attribute]) -> New:
-    product = m.node(name)
-    params = {f"activation_{name}": float(attribute(m.root, name)) for name in ACTIVATION_ATTRIBUTES[m.root.op]}
-    attrs = {**attrs, "activation": m.root.op, **params}
+def _fused(activation: Node, product: Node, attrs: Mapping[str, Attribute]) -> New:
+    params = {f"activation_{name}": float(attribute(activation, name)) for name in ACTIVATION_ATTRIBUTES[activation.op]}
+    attrs = {**attrs, "activation": activation.op, **params}
     return New("FusedGemm", product.inputs, attrs, domain=MICROSOFT, like=product)

@@ -179,7 +179,7 @@ def _from_rows(path: Path, perm: tuple[int, ...]) -> Heads | None:
 
 def _of_one_batch(heads: Heads) -> Heads | None:
     """Heads of (length, 1, count, size) as those of a batch of one."""
-    rows = heads.rows or heads.source.shape or (None,)
+    rows = heads.rows or heads.source.shape or ()
     if len(rows) != 3 or rows[0] is None or rows[1] != 1:
         return None
     return replace(heads, rows=(1, rows[0], rows[2]), length_axis=0)
