@@ -153,10 +153,10 @@ def _forward(dq: Node, context: Context) -> int:
         mover = only_reader(value)
         if mover is None or not _moves_data(mover) or mover.inputs[0] is not value or not context.may_touch(dq, mover):
             break
-        reader = only_reader(mover.out)
-        if reader is None or (is_quantizer(reader, "QuantizeLinear") and reader.inputs[0] is mover.out):
+        moved, before = mover.out, mover.next
+        if before is None or moved.is_output or not moved.uses or any(_ends(user, moved) for user in moved.consumers):
             break
-        value = _insert_pair(dq, found, mover.out, reader)
+        value = _insert_pair(dq, found, moved, before, list(moved.uses))
         context.record("QDQPropagation", mover.label, 0, 2)
         changes += 1
     return changes
@@ -169,11 +169,16 @@ def _backward(q: Node, context: Context) -> int:
         source = mover.inputs[0]
         if source is None or not context.may_touch(q, mover) or is_quantizer(source.producer, "DequantizeLinear"):
             break
-        _insert_pair(q, found, source, mover)
+        _insert_pair(q, found, source, mover, [(mover, 0)])
         context.record("QDQPropagation", mover.label, 0, 2)
         changes += 1
         value = source
     return changes
+
+
+def _ends(reader: Node, value: Value) -> bool:
+    """True if no pair is inserted for a reader of a value: it quantizes the value, or is in a subgraph."""
+    return reader.graph is not value.graph or (is_quantizer(reader, "QuantizeLinear") and reader.inputs[0] is value)
 
 
 def _mover_before(value: Value, q: Node) -> Node | None:
@@ -195,11 +200,10 @@ def _moves_data(node: Node) -> bool:
     return supported and (node.op != "MaxPool" or node.opset >= 12)
 
 
-def _insert_pair(like: Node, found: Quantized, value: Value, reader: Node) -> Value:
-    """Insert a Q/DQ pair at one input of a node."""
-    graph = like.parent
+def _insert_pair(like: Node, found: Quantized, value: Value, before: Node, uses: list[tuple[Node, int]]) -> Value:
+    """Insert a Q/DQ pair behind a value, before a node, for these uses of the value."""
+    graph = before.parent
     assert found.dtype is not None
-    slot = next(s for node, s in value.uses if node is reader)
     zero = found.zero_point
     if zero is None and found.dtype is not DType.UINT8:
         zero = constant(like, np.zeros((), found.dtype.numpy))
@@ -207,8 +211,9 @@ def _insert_pair(like: Node, found: Quantized, value: Value, reader: Node) -> Va
     types = (TensorType(found.dtype, value.shape), value.type)
     for op, type in zip(OPS, types, strict=True):
         names, name = [graph.fresh(f"{value.name}_{op}")], graph.fresh(f"{value.name}/{op}")
-        value = insert_node(op, [value, *operands], names, [type], reader, domain=like.domain, name=name).out
-    graph.set_input(reader, slot, value)
+        value = insert_node(op, [value, *operands], names, [type], before, domain=like.domain, name=name).out
+    for reader, slot in uses:
+        reader.parent.set_input(reader, slot, value)
     return value
 
 
