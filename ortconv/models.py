@@ -35,14 +35,16 @@ def load(
     source: ModelSource,
     fix_dims: Mapping[str, int] | None = None,
     *,
+    freeze_initializers: bool = False,
     only_to_run: bool = False,
     check: Callable[[GraphProto], None] | None = None,
 ) -> Model:
     """The model of an .onnx or .ort file. The name of the file decides which one it is, or its content if the name does not.
 
     The bytes of such a file and a ModelProto, both with their weights inside, are accepted as well. `fix_dims` gives numbers for
-    symbolic dimensions of an ONNX model. Operator sets before 7, which ONNX Runtime has few kernels for and no rewrite
-    expects, are refused unless the model is `only_to_run`. `check` may refuse the graph of an ONNX model before it is built.
+    symbolic dimensions of an ONNX model. With `freeze_initializers`, its inputs with a default value become constants. Operator
+    sets before 7, which ONNX Runtime has few kernels for and no rewrite expects, are refused unless the model is `only_to_run`.
+    `check` may refuse the graph of an ONNX model before it is built.
     """
     oldest = 1 if only_to_run else OLDEST_OPSET
     if isinstance(source, str | os.PathLike):
@@ -51,17 +53,17 @@ def load(
             from ortconv.ortformat.reader import load as load_ort
 
             return load_ort(path)
-        from ortconv.onnxio.load import load as load_onnx
+        from ortconv.onnxio import load as onnx
 
-        return load_onnx(path, fix_dims, oldest, check)
+        return onnx.load(path, onnx.Reading(fix_dims, freeze_initializers, oldest, check))
     data = content(source)
     if data[4:8] == ORT:
         from ortconv.ortformat.reader import parse
 
         return parse(data)
-    from ortconv.onnxio.load import from_bytes
+    from ortconv.onnxio import load as onnx
 
-    return from_bytes(data, fix_dims, oldest, check)
+    return onnx.from_bytes(data, onnx.Reading(fix_dims, freeze_initializers, oldest, check))
 
 
 def is_ort(path: Path) -> bool:

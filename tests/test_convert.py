@@ -232,6 +232,26 @@ def test_a_fixed_dimension_that_contradicts_the_model(nodes: str, inputs: str, h
     assert (caught.value.hint or "").startswith(hint)
 
 
+def test_frozen_initializers_let_nnapi_and_rewrites_have_the_weights(tmp_path: Path) -> None:
+    """As in models that PyTorch exported with keep_initializers_as_inputs."""
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1,2] x, float[2,2] w = {1, 2, 3, 4}, float[2] b = {5, 6}) => (float[1,2] y) {
+            m = Gemm(x, w, b) i = Identity(b) y = Sub(m, i) }"""
+    )
+    target = tmp_path / "m.ort"
+    free = ortconv.convert(proto, target, use_nnapi=True)
+    assert free.warnings == ["a caller may override 'w' and 1 other: constant only with --freeze-initializers"]
+    assert [row.advice for row in free.refusals] == [
+        "it is a graph input with a default value: convert --freeze-initializers"
+    ]
+    frozen = ortconv.convert(proto, target, use_nnapi=True, freeze_initializers=True)
+    assert frozen.warnings == []
+    assert [len(p.nodes) for p in frozen.partitions or ()] == [2]
+    assert [v.name for v in ortconv.Session(target).get_inputs()] == ["x"]
+    assert ortconv.Session(target).get_overridable_initializers() == []
+
+
 def test_dimensions_without_a_name_have_that_of_the_input(tmp_path: Path) -> None:
     source = text_models.save(tmp_path / "m.onnx", "g (float[M,2,N] x) => (float y) { a = Relu(x) y = Neg(a) }")
     proto = onnx.load(source)

@@ -77,7 +77,7 @@ class ManyStyles(click.Command):
     metavar="VERSION",
     help=f"Oldest release of onnxruntime that must load the file.  [default: {TARGET_ORT}, or later if MODEL needs it]",
 )
-@shared.add(shared.FIX_DIM, shared.PIPELINE)
+@shared.add(shared.INPUT_CHANGES, shared.PIPELINE)
 @shared.flag(
     "--verify-each", help="Run the model after every pass; name the first pass and rewrite that change its numbers."
 )

@@ -32,7 +32,7 @@ OF_CONVERSION = (
         "A was converted for NNAPI.  [default: as in B]", "A was converted for CoreML.  [default: as in B]"
     ),
     click.option("--target-ort", metavar="VERSION", help="Oldest release of onnxruntime for which A was converted."),
-    shared.FIX_DIM,
+    *shared.INPUT_CHANGES,
     *shared.PIPELINE,
 )
 """Options of convert that change the graph. `diff` repeats the conversion of A with them."""

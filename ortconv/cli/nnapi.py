@@ -284,8 +284,7 @@ def conformance(folder: Path, name: str, vlog: str | None, quiet: bool, **flags:
 @shared.flag("--whole", help="Write the whole model as one file; an error if a node is refused.")
 @shared.ANALYSIS_LEVEL
 @shared.flag("--maximize-offload", "maximize", help="Rewrite refused nodes as convert --maximize-offload does.")
-@shared.FIX_DIM
-@shared.add(shared.NNAPI[1:])
+@shared.add(shared.INPUT_CHANGES, shared.NNAPI[1:])
 @click.option(
     "--validate/--no-validate", default=True, help="Run the model with the files on LiteRT and compare with the source."
 )

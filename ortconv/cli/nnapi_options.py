@@ -155,7 +155,7 @@ def load_devices(profiles: Sequence[str]) -> list[Device]:
     return list(found.values())
 
 
-MODEL = (click.argument("model", type=shared.FILE), shared.ANALYSIS_LEVEL, shared.FIX_DIM, *shared.NNAPI)
+MODEL = (click.argument("model", type=shared.FILE), shared.ANALYSIS_LEVEL, *shared.INPUT_CHANGES, *shared.NNAPI)
 
 
 def prepared(model: Path, flags: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
@@ -166,5 +166,5 @@ def prepared(model: Path, flags: Mapping[str, Any]) -> tuple[Model, dict[str, An
 
     flags = read_values(flags)
     settings = nnapi_settings(flags)
-    found = analyze(model, Target(**settings), flags["level"], fix_dims=flags["fix_dims"])
-    return found.model, settings
+    inputs = {name: flags[name] for name in ("fix_dims", "freeze_initializers")}
+    return analyze(model, Target(**settings), flags["level"], **inputs).model, settings

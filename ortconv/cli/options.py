@@ -258,6 +258,15 @@ FIX_DIM = click.option(
     help="Set an input dimension without a size to a number, by its name or as INPUT[AXIS] if it has none; may be repeated.",
 )
 
+FREEZE = flag(
+    "--freeze-initializers",
+    help="Make constants of inputs that have a default value: rewrites and accelerators need constants. A caller can then no "
+    "longer override them.",
+)
+
+INPUT_CHANGES = (FIX_DIM, FREEZE)
+"""The options that change the inputs of a model."""
+
 ANALYSIS_LEVEL = click.option(
     "--level",
     type=click.Choice(ANALYSIS_LEVELS),

@@ -31,7 +31,7 @@ USE_NCHW = shared.flag("--use-nchw", help="Assume the provider's flag USE_NCHW, 
 @shared.add(TARGET, shared.NNAPI, USE_NCHW, shared.COREML)
 @shared.ANALYSIS_LEVEL
 @shared.flag("--compare-levels", help="Show the partitions at every level side by side.")
-@shared.add(shared.FIX_DIM, shared.LIMITS)
+@shared.add(shared.INPUT_CHANGES, shared.LIMITS)
 @shared.flag("--maximize-offload", help="Rewrite refused nodes as convert --maximize-offload does, and show the gain.")
 @shared.fail_on("partition", "partitions>3,coverage<80%")
 @shared.add(shared.drawing("Draw the graph and its partitions into this file."))
@@ -129,6 +129,7 @@ def _analyzer(model: Path, flags: Mapping[str, Any]) -> Callable[[str | None], A
         limits=limits,
         device=device,
         fix_dims=flags["fix_dims"],
+        freeze_initializers=flags["freeze_initializers"],
         maximize=maximize and level in (None, *REWRITABLE_LEVELS),
     )
 

@@ -59,7 +59,7 @@ AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, s
 @click.option(
     "--snippet", type=click.Choice(SNIPPETS), help="Also print code that opens the recommended file in an app."
 )
-@shared.add(shared.PAGE, shared.FIX_DIM, shared.VALIDATION, shared.CUSTOM_OP_LIBRARY)
+@shared.add(shared.PAGE, shared.INPUT_CHANGES, shared.VALIDATION, shared.CUSTOM_OP_LIBRARY)
 @shared.jobs("Number of files to convert at a time. Measurements run alone.")
 @shared.add(shared.TIME_AND_MEMORY)
 @shared.fail_on(

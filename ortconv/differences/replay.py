@@ -82,6 +82,7 @@ def _likely(source: Model, target: Model) -> Iterator[Options]:
     first = Options(
         optimization_style="Runtime" if target.saved else "Fixed",
         fix_dims=_fixed(source, target),
+        freeze_initializers=_has_defaults(source) and not _has_defaults(target),
         float16=_has_half(target) and not _has_half(source),
         use_nnapi=nnapi,
         use_coreml=coreml,
@@ -91,6 +92,11 @@ def _likely(source: Model, target: Model) -> Iterator[Options]:
         yield chosen
         if nnapi != coreml and level != "disable":
             yield replace(chosen, maximize_offload=True)
+
+
+def _has_defaults(model: Model) -> bool:
+    """True if a caller may override an initializer."""
+    return any(v.const is not None for v in model.graph.inputs)
 
 
 def _fixed(source: Model, target: Model) -> dict[str, int]:

@@ -83,6 +83,10 @@ def _shapes(graph: Graph) -> Iterator[Note]:
 def _constants(graph: Graph) -> Iterator[Note]:
     found = constants(graph)
     total = sum(map(bytes_of, found))
+    overridable = [v.name for v in found if v.is_input]
+    if overridable:
+        message = f"{and_others(overridable)}: a constant that is also an input is never folded"
+        yield Note("overridable", message, "ortconv convert --freeze-initializers")
     if total < SMALL_BYTES:
         return
     yield from _largest(found[0], total)
@@ -95,10 +99,6 @@ def _constants(graph: Graph) -> Iterator[Note]:
     unused = [v.name for v in found if not v.is_used]
     if unused:
         yield Note("unused", f"no node reads the constant {and_others(unused)}", "ortconv convert drops it")
-    overridable = [v.name for v in found if v.is_input]
-    if overridable:
-        message = f"{and_others(overridable)}: a constant that is also an input is never folded"
-        yield Note("overridable", message, "remove it from the inputs")
 
 
 def _largest(value: Value, total: int) -> Iterator[Note]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ortconv.errors import FormatError, GraphError, OrtconvError, UsageError, located
 from ortconv.files import drop_pages, map_file
@@ -39,18 +39,29 @@ Check = Callable[[GraphProto], None]
 """Raises an error to refuse a graph, before types are inferred and the model is built."""
 
 
-def load(
-    path: str | Path, fix_dims: Sizes | None = None, oldest_opset: int = OLDEST_OPSET, check: Check | None = None
-) -> Model:
+class Reading(NamedTuple):
+    """How a model is read: changes of its inputs, and conditions on it."""
+
+    fix_dims: Sizes | None = None
+    """Numbers for symbolic dimensions. UsageError is raised if no input has such a symbol."""
+    freeze_initializers: bool = False
+    """True if inputs with a default value become constants."""
+    oldest_opset: int = OLDEST_OPSET
+    check: Check | None = None
+
+
+AS_IT_IS = Reading()
+
+
+def load(path: str | Path, reading: Reading = AS_IT_IS) -> Model:
     """Load and check an .onnx file. Functions are inlined, types and shapes inferred, and weights left in the mapped file.
 
-    Raises ModelError for a faulty file, UnsafeInputError for external data outside its directory. `fix_dims` maps symbolic
-    dimensions to numbers; UsageError is raised if no input has such a symbol.
+    Raises ModelError for a faulty file, UnsafeInputError for external data outside its directory.
     """
     with located(path):
         data = map_file(path)
         external = ExternalData(os.path.dirname(path))
-        model = _load(data, external, fix_dims, oldest_opset, check)
+        model = _load(data, external, reading)
         model.file_bytes = data.nbytes + external.nbytes
         model.external = external.names
         drop_pages(data)
@@ -63,11 +74,9 @@ def from_proto(proto: ModelProto) -> Model:
     return from_bytes(memoryview(proto.SerializeToString()))
 
 
-def from_bytes(
-    data: memoryview, fix_dims: Sizes | None = None, oldest_opset: int = OLDEST_OPSET, check: Check | None = None
-) -> Model:
+def from_bytes(data: memoryview, reading: Reading = AS_IT_IS) -> Model:
     """Build the model of a serialized message that contains its weights."""
-    model = _load(data, None, fix_dims, oldest_opset, check)
+    model = _load(data, None, reading)
     model.file_bytes = data.nbytes
     return model
 
@@ -102,30 +111,21 @@ def _nameless(graph: GraphProto) -> dict[str, Any]:
     return {name: d for name, d in dims if d.dim_value < 0 or (not d.HasField("dim_value") and d.dim_param in NAMELESS)}
 
 
-def _load(
-    data: memoryview, external: ExternalData | None, fix_dims: Sizes | None, oldest_opset: int, check: Check | None
-) -> Model:
+def _load(data: memoryview, external: ExternalData | None, reading: Reading) -> Model:
     """The model. The hint of an error says so if only the fixed sizes are at fault."""
     try:
-        return _built(data, external, fix_dims, oldest_opset, check)
+        return _built(data, external, reading)
     except UnimportedError:
-        return _built(data, external, fix_dims, oldest_opset, check, has_library=True)
+        return _built(data, external, reading, has_library=True)
     except GraphError as error:
-        if fix_dims:
+        if reading.fix_dims:
             with suppress(OrtconvError):
-                _built(data, external, None, oldest_opset, check)
+                _built(data, external, reading._replace(fix_dims=None))
                 error.hint = "without the fixed sizes the model is valid: choose others for --fix-dim"
         raise
 
 
-def _built(
-    data: memoryview,
-    external: ExternalData | None,
-    fix_dims: Sizes | None,
-    oldest_opset: int,
-    check: Check | None,
-    has_library: bool = False,
-) -> Model:
+def _built(data: memoryview, external: ExternalData | None, reading: Reading, *, has_library: bool = False) -> Model:
     message, payloads = _skeleton(data)
     proto = _parse(data, message)
     if not proto.HasField("graph"):
@@ -133,17 +133,16 @@ def _built(
     resolve = _resolver(payloads, external)
     warnings: list[str] = []
     has_functions = bool(proto.functions)
-    _standardize(proto, message, oldest_opset, check, warnings.append)
+    _standardize(proto, message, reading.oldest_opset, reading.check, warnings.append)
     if has_library:
         import_unknown(proto, warnings.append)
-    if fix_dims:
-        _fix_dims(proto.graph, fix_dims)
+    is_changed = _change_inputs(proto.graph, reading)
     defaults = _hide_defaults(proto)
     shown = _show_small(proto.graph, resolve) | _show_read(proto.graph, message, resolve)
-    if shown or has_functions or fix_dims or defaults or warnings:
+    if shown or has_functions or is_changed or defaults or warnings:
         message = proto.SerializeToString()
     symbol = anonymous_symbols(message)
-    stated = {} if fix_dims else stated_types(proto)
+    stated = {} if reading.fix_dims else stated_types(proto)
     is_large = len(message) > LARGE
     untyped = bare(proto)
     del message, proto
@@ -274,6 +273,19 @@ def _show_read(graph: GraphProto, message: bytes, resolve: Resolve) -> bool:
     for tensor in hidden:
         _show(tensor, resolve(tensor))
     return bool(hidden)
+
+
+def _change_inputs(graph: GraphProto, reading: Reading) -> bool:
+    """Freeze initializers and fix dimensions. Return True if the graph may have changed."""
+    if reading.fix_dims:
+        _fix_dims(graph, reading.fix_dims)
+    if not reading.freeze_initializers:
+        return bool(reading.fix_dims)
+    constants = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    inputs = [value for value in graph.input if value.name not in constants]
+    del graph.input[:]
+    graph.input.extend(inputs)
+    return True
 
 
 def _fix_dims(graph: GraphProto, fixed: Sizes) -> None:

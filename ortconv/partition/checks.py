@@ -179,7 +179,7 @@ def constant(*slots: int) -> Check:
 def not_constant(unit: NodeUnit, slot: int, target: Target) -> Objection:
     value = unit.input(slot)
     if value is not None and value.const is not None:
-        advice = "remove it from the graph inputs, where a caller can override it"
+        advice = "it is a graph input with a default value: convert --freeze-initializers"
     else:
         advice = "fold the nodes that compute it into an initializer"
     return Objection("constant", f"{role(unit, slot)} is computed or fed: {target.name} needs a constant", advice)

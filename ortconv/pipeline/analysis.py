@@ -74,15 +74,17 @@ def analyze(
     limits: Limits | None = None,
     device: DeviceProfile | None = None,
     fix_dims: Mapping[str, int] | None = None,
+    freeze_initializers: bool = False,
     maximize: bool = False,
 ) -> Analysis:
-    """Partition the model of an .onnx or .ort file for a target. With `maximize`, refused nodes are rewritten for it first.
+    """Partition the model of an .onnx or .ort file for a target. With `maximize`, refused nodes are rewritten for it first; with
+    `freeze_initializers`, inputs with a default value are constants.
 
     `level` is one of ANALYSIS_LEVELS. None means basic for an .onnx file, and disable for an .ort file, which has no other level.
     """
     source = Path(source)
     level = _checked_level(source, level, maximize)
-    model = load(source, fix_dims)
+    model = load(source, fix_dims, freeze_initializers=freeze_initializers)
     is_aware = level == "aware"
     optimized = optimize(
         model,

@@ -30,6 +30,7 @@ from ortconv.pipeline.stages import Observer, excused, notify, optimize_as_asked
 from ortconv.pipeline.verify_each import watching
 from ortconv.public import public
 from ortconv.watch import left_out
+from ortconv.wording import and_others
 
 if TYPE_CHECKING:
     from ortconv.validation.reference import Reference
@@ -135,7 +136,7 @@ def _load(job: _Job) -> Model:
     options, result = job.options, job.result
     check = partial(refuse_many_tables, optimized=any(job.recipe.stages.values()))
     with result.timed("load"):
-        model = load(job.source, options.fix_dims, check=check)
+        model = load(job.source, options.fix_dims, freeze_initializers=options.freeze_initializers, check=check)
         if options.custom_op_library is not None:
             from ortconv.backends.onnxruntime_custom import infer_types
 
@@ -144,6 +145,10 @@ def _load(job: _Job) -> Model:
     result.warnings = [*model.warnings, *left_out()]
     if options.float16 and options.use_nnapi:
         result.warnings.append(NO_FLOAT16)
+    overridable = [v.name for v in model.graph.inputs if v.const is not None]
+    if overridable and job.recipe.level != "disable":
+        names = and_others(overridable)
+        result.warnings.append(f"a caller may override {names}: constant only with --freeze-initializers")
     result.record_source(model)
     if result.constants_before > LARGEST_FILE and not _may_store_fewer_bits(options, job.recipe):
         refuse_many_bytes(model.graph)

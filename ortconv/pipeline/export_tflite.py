@@ -85,6 +85,7 @@ def export(
     whole: bool = False,
     level: str | None = None,
     fix_dims: Mapping[str, int] | None = None,
+    freeze_initializers: bool = False,
     stop_ops: Sequence[str] | None = None,
     maximize: bool = False,
     validate: bool = True,
@@ -96,14 +97,14 @@ def export(
     """Write each NNAPI partition of a model to the folder `output` as NAME.0.tflite, NAME.1.tflite and so on; with `whole`, write
     the whole model as NAME.tflite.
 
-    `level` and `maximize` have the same meaning as in `analyze`. Files are written only if LiteRT runs them and the outputs of the
-    model with them match those of the source; MismatchError is raised if they differ. Raises UnsupportedError if there is nothing
-    to write, or, with `whole`, if a node is refused; GateError if a condition of `fail_on` holds, such as
-    "partitions>3,coverage<80%".
+    `level`, `freeze_initializers` and `maximize` have the same meaning as in `analyze`. Files are written only if LiteRT runs them
+    and the outputs of the model with them match those of the source; MismatchError is raised if they differ. Raises
+    UnsupportedError if there is nothing to write, or, with `whole`, if a node is refused; GateError if a condition of `fail_on`
+    holds, such as "partitions>3,coverage<80%".
     """
     options = Options(
-        fix_dims=fix_dims or {}, validate=validate, validate_with=tuple(validate_with), validate_budget=validate_budget,
-        allow_unchecked=allow_unchecked, validate_on="numpy",
+        fix_dims=fix_dims or {}, freeze_initializers=freeze_initializers, validate=validate, validate_with=tuple(validate_with),
+        validate_budget=validate_budget, allow_unchecked=allow_unchecked, validate_on="numpy",
     )  # fmt: skip
     target = Target(stop_ops=DEFAULT_STOP_OPS if stop_ops is None else tuple(stop_ops))
     with as_file(source) as (path, label):
@@ -111,10 +112,12 @@ def export(
             folder = _folder(output)
             backend = Exporter(NnapiOptions(cpu_only=True, stop_ops=target.stop_ops))
             backend.loads = validate and not _cannot_load(backend, allow_unchecked)
-            model = analyze(path, target, level, fix_dims=options.fix_dims, maximize=maximize).model
+            fixed, frozen = options.fix_dims, options.freeze_initializers
+            model = analyze(path, target, level, fix_dims=fixed, freeze_initializers=frozen, maximize=maximize).model
             result = _result(label, model.graph, backend.claim(model.graph), whole, fail_on)
             settings = replace(options.validation(), fixed_point=True)
-            expected = Reference(load(path, options.fix_dims), path, settings) if validate else None
+            source_model = load(path, fixed, freeze_initializers=frozen)
+            expected = Reference(source_model, path, settings) if validate else None
             session = Session(model, [backend])
             result.validation = _validated(expected, session, backend, allow_unchecked)
             stem = Path(label).stem if isinstance(source, str | Path) else "model"

@@ -52,6 +52,8 @@ class Options:
     save_optimized_onnx_model: bool = False
     write_config: bool = option(True, flag=None)
     fix_dims: Mapping[str, int] = option({}, kinds.SIZES, flag="fix-dim")
+    freeze_initializers: bool = False
+    """Make constants of the inputs that have a default value, which a caller may override otherwise."""
     fold_limit: int = option(FOLD_LIMIT, kinds.BYTES, in_pipeline=True)
     enable_passes: tuple[str, ...] = option((), flag="enable-pass", in_pipeline=True)
     disable_passes: tuple[str, ...] = option((), flag="disable-pass", in_pipeline=True)
@@ -189,6 +191,7 @@ class Options:
             given=(given,) if isinstance(given, Mapping) else tuple(given),
             budget=Budget() if self.validate_budget is None else Budget.parse(self.validate_budget),
             fix_dims=self.fix_dims,
+            freeze_initializers=self.freeze_initializers,
             custom_op_library=self.custom_op_library,
             numpy="numpy:reference" if self.verify_each else "numpy",
             after_each_pass=self.verify_each,

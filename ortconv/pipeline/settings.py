@@ -37,6 +37,7 @@ class Settings(TypedDict, total=False):
     save_optimized_onnx_model: bool
     write_config: bool
     fix_dims: Mapping[str, int]
+    freeze_initializers: bool
     fold_limit: int
     enable_passes: Sequence[str]
     disable_passes: Sequence[str]

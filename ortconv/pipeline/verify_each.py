@@ -37,7 +37,7 @@ def watching(
     good = 0
 
     def check(count: int) -> None:
-        model = load(source, options.fix_dims)
+        model = load(source, options.fix_dims, freeze_initializers=options.freeze_initializers)
         done = Context(context.settings._replace(limit=count))
         optimize_as_asked(model, options, recipe, done)
         validate_stage(expected, model, "", excused(done, recipe))

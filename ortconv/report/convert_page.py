@@ -31,7 +31,8 @@ def page_of(result: Result, model: Path, settings: Options, options: Mapping[str
     Both graphs are colored for the first target, if there is one.
     """
     targets = settings.targets()
-    before, after = load(model, settings.fix_dims), load(Path(result.files[0]))
+    before = load(model, settings.fix_dims, freeze_initializers=settings.freeze_initializers)
+    after = load(Path(result.files[0]))
     scenes, estimates = zip(*(_scene(model, targets) for model in (before, after)), strict=True)
     size = f"{byte_text(result.bytes_before)} → {byte_text(result.bytes_after)}"
     return story_page(

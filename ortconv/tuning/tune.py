@@ -122,8 +122,9 @@ def begin(source: Path, options: Options) -> Start:
     """Inputs for the measurement: the user's first set, or generated ones that the model accepts."""
     given = options.validate_with
     arrays = given if isinstance(given, Mapping) else (given or ({},))[0]
-    model, library = load(source, options.fix_dims), options.custom_op_library
-    engine, feeds, _ = run_on_first(model, ("onnxruntime", "numpy"), arrays, custom_op_library=library)
+    model = load(source, options.fix_dims, freeze_initializers=options.freeze_initializers)
+    backends, library = ("onnxruntime", "numpy"), options.custom_op_library
+    engine, feeds, _ = run_on_first(model, backends, arrays, custom_op_library=library)
     return Start(feeds, engine, model.external)
 
 

@@ -47,6 +47,7 @@ class ValidationSettings:
     given: tuple[Mapping[str, Any], ...] = ()
     budget: Budget = field(default_factory=Budget)
     fix_dims: Mapping[str, int] = field(default_factory=dict)
+    freeze_initializers: bool = False
     custom_op_library: Path | None = None
     numpy: str = "numpy"
     """The backend for the engine numpy. `numpy:reference` keeps the rounding of accelerated kernels out of the difference."""
@@ -259,7 +260,8 @@ class SourceRuns:
 
     def loaded(self) -> Model:
         """The source, read again."""
-        model = load(self.source, self.settings.fix_dims, only_to_run=True)
+        frozen = self.settings.freeze_initializers
+        model = load(self.source, self.settings.fix_dims, freeze_initializers=frozen, only_to_run=True)
         if self.is_shrunk:
             shrink(model.graph)
         return model

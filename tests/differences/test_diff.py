@@ -419,6 +419,17 @@ def test_fixed_dimensions_are_read_from_the_file(converted: Callable[..., Path])
     assert replay.options == ["--fix-dim=batch=1", "--fix-dim=sequence=16"]
 
 
+def test_frozen_initializers_are_seen_in_the_file(tmp_path: Path) -> None:
+    source, file = tmp_path / "m.onnx", tmp_path / "m.ort"
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g (float[4] x, float[4] w = {1, 2, 3, 4}) => (float[4] y) { v = Neg(w) y = Add(x, v) }"""
+    onnx.save(onnx.parser.parse_model(text), source)
+    ortconv.convert(source, file, freeze_initializers=True)
+    replay = ortconv.diff(source, file).replay
+    assert replay is not None
+    assert (replay.ends_at_b, replay.options) == (True, ["--freeze-initializers"])
+
+
 def test_a_stamp_gives_the_options(converted: Callable[..., Path]) -> None:
     settings = {"disable_passes": ["ConvActivationFusion"], "target_platform": "arm"}
     replay = ortconv.diff(SAMPLES / "qdq_cnn.onnx", converted("qdq_cnn", stamp=True, **settings)).replay

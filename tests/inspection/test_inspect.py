@@ -141,6 +141,14 @@ def test_custom_operators_and_overridable_constants() -> None:
     proto.graph.initializer.append(weights(400, 400))
     notes = kinds(ortconv.inspect(proto))
     assert "my.domain:Twist" in notes["custom"]
+    assert (
+        notes["overridable"]
+        == "'w': a constant that is also an input is never folded (ortconv convert --freeze-initializers)"
+    )
+
+
+def test_overridable_constants_of_a_small_model() -> None:
+    notes = kinds(inspect("(float[1,4] x, float[1,4] w = {1, 2, 3, 4}) => (float[1,4] y) { y = Sub (x, w) }"))
     assert notes["overridable"].startswith("'w': a constant that is also an input")
 
 

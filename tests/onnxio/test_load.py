@@ -14,6 +14,7 @@ import pytest
 import small_models
 from onnx import AttributeProto, TensorProto, helper, numpy_helper, parser
 
+from ortconv import models
 from ortconv.errors import GraphError, ModelError, UnsupportedError
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.model import Model
@@ -245,6 +246,20 @@ def test_initializers_that_are_inputs(ir_version: int, overridable: bool) -> Non
     w = model.graph.initializers["w"]
     assert w.is_input is overridable
     assert (w.constant is None) is overridable
+
+
+def test_frozen_initializers_are_no_inputs(tmp_path: Path) -> None:
+    """Shapes that they state are then known, too."""
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x, int64[1] shape = {-1}) => (float[N] y) { y = Reshape(x, shape) }'
+    )
+    onnx.save(proto, tmp_path / "m.onnx")
+    for source in (tmp_path / "m.onnx", proto):
+        free, frozen = models.load(source), models.load(source, freeze_initializers=True)
+        assert [v.name for v in free.graph.inputs] == ["x", "shape"]
+        assert [v.name for v in frozen.graph.inputs] == ["x"]
+        assert frozen.graph.initializers["shape"].constant is not None
+        assert (free.graph.outputs[0].shape, frozen.graph.outputs[0].shape) == (("N",), (6,))
 
 
 # ---------------------------------------------------------------------- graphs

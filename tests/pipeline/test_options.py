@@ -35,6 +35,7 @@ CHANGED: dict[str, Any] = {
     "save_optimized_onnx_model": True,
     "write_config": False,
     "fix_dims": {"batch": 1, "n=m": 2},
+    "freeze_initializers": True,
     "fold_limit": 1000,
     "enable_passes": ["GeluApproximation"],
     "disable_passes": ["A", "B"],
@@ -90,6 +91,7 @@ ARGUMENTS = [
     "--save-optimized-onnx-model",
     "--fix-dim=batch=1",
     "--fix-dim=n=m=2",
+    "--freeze-initializers",
     "--fold-limit=1000",
     "--enable-pass=GeluApproximation",
     "--disable-pass=A",
@@ -113,9 +115,9 @@ ARGUMENTS = [
 ]
 
 KEYS = {
-    "default": "79537ee307addeab934843773aaf6115b7a39e0322cd9754e6601df42078345a",
-    "changed": "0fb0f6310a8f4ec4f4f1d6f6ed49696a010d5f6b6b6bd20fddb15a8f83371e60",
-    "others": "02be3c469470560734ea69d70886929c8b37d0b1d25c0615096fedbef5911b85",
+    "default": "e9c2615b876b5e52d471e47729069347cfde16a4dd5a7ae23d70e4ca98147a41",
+    "changed": "922b760153c1d02b8491887f13458ed614ad962495a6320016911981998c0072",
+    "others": "b893fa36a6be602081ce6c33ad833ae2ada749604f979af51f00b776ef47b447",
 }
 """Fingerprints. A new option changes all of them, since the models in a folder are then converted again."""
 
