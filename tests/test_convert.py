@@ -232,6 +232,31 @@ def test_a_fixed_dimension_that_contradicts_the_model(nodes: str, inputs: str, h
     assert (caught.value.hint or "").startswith(hint)
 
 
+@pytest.mark.parametrize(("kind", "zero"), [("uint8", 3), ("int8", -125)])
+def test_float_biases_of_quantized_units_go_to_nnapi(kind: str, zero: int, tmp_path: Path) -> None:
+    """As PyTorch exports models that were trained for quantization."""
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 13]>
+        g (float[1,2,4,4] x) => (float[1,2,3,3] y) <float s = {{0.02}}, float t = {{0.05}}, {kind} z = {{{zero}}},
+            int8[2,2,2,2] v = {{100, -50, 25, 50, 0, 12, -100, 50, 10, 20, -30, 20, 10, 0, 0, 5}}, float k = {{0.01}},
+            int8 n = {{0}}, float[2] b = {{0.5001, -0.25}}> {{
+            q = QuantizeLinear(x, s, z)
+            d = DequantizeLinear(q, s, z)
+            w = DequantizeLinear(v, k, n)
+            c = Conv(d, w, b)
+            o = QuantizeLinear(c, t, z)
+            y = DequantizeLinear(o, t, z)
+        }}"""
+    )
+    target = tmp_path / "m.ort"
+    found = ortconv.convert(proto, target, use_nnapi=True, maximize_offload=kind == "int8")
+    assert found.rewrites["BiasQuantization"] == 1
+    assert [len(p.nodes) for p in found.partitions or ()] == [7]
+    feeds = {"x": np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype(np.float32)}
+    (want,), (got,) = (ortconv.Session(m, b).run(None, feeds) for m, b in ((proto, "onnxruntime"), (target, "nnapi")))
+    np.testing.assert_allclose(got, want, atol=0.0501)
+
+
 def test_frozen_initializers_let_nnapi_and_rewrites_have_the_weights(tmp_path: Path) -> None:
     """As in models that PyTorch exported with keep_initializers_as_inputs."""
     proto = onnx.parser.parse_model(

@@ -11,7 +11,7 @@ from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operands import constant_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import DType
+from ortconv.ir.types import INT32_MAX, DType
 from ortconv.optimizer.conditions import array_of
 from ortconv.optimizer.engine import New, NewInput, constant
 from ortconv.optimizer.pattern import P
@@ -147,6 +147,42 @@ def same_parameters(a: Quantized, b: Quantized) -> bool:
     return zero is not None and other_zero is not None and (scale[0], zero[0]) == (other[0], other_zero[0])
 
 
+def is_scaled_along(q: Quantized, axis: int) -> bool:
+    """True for one scale and zero point, or one for each index of `axis`."""
+    if q.is_per_tensor:
+        return True
+    rank, zero = q.value.rank, zero_points(q)
+    if rank is None or zero is None or not -rank <= q.axis < rank or q.axis % rank != axis % rank:
+        return False
+    length, scales = q.value.dim(axis), q.scale.static_shape
+    return isinstance(length, int) and scales == (length,) and zero.size in (1, length)
+
+
+def scale_of_sum(x: Quantized, w: Quantized) -> Array | None:
+    """The scale of a sum of products in integers: one number, or one for each output channel; None if it is computed."""
+    a, b = elements(x.scale), elements(w.scale)
+    return None if a is None or b is None else a * b
+
+
+FINE = 1 / 8
+"""The largest scale of the sum, relative to the scale of the result, at which a float bias may be rounded to it."""
+
+
+def rounded_bias(bias: Value, unit: Array, y: Quantized | None) -> Array | None:
+    """A float32 constant of rank 1 as int32 with the scale `unit`; None if the scale is not fine enough for the result y."""
+    step = None if y is None else elements(y.scale)
+    return None if step is None or not np.all(unit <= step[0] * FINE) else bias_as_int32(bias, unit)
+
+
+def bias_as_int32(bias: Value, unit: Array) -> Array | None:
+    """A float32 constant of rank 1, divided by one scale, or one for each element, and rounded; None if int32 cannot hold it."""
+    const = bias.constant
+    if const is None or const.dtype is not DType.FLOAT or const.rank != 1 or unit.size not in (1, const.size):
+        return None
+    codes = np.rint(const.numpy().astype(np.float64) / unit)
+    return codes.astype(np.int32) if np.all(np.abs(codes) < INT32_MAX) else None
+
+
 def as_unsigned(q: Quantized, near: Node) -> Quantized:
     """An int8 constant as uint8, with the same real values."""
     zero = zero_points(q)
@@ -173,3 +209,10 @@ def scaled_axes(node: Node) -> tuple[int, ...] | None:
     if scale.rank == 0 or scale.static_shape == (1,):
         return ()
     return (node.attr("axis", 1),) if scale.rank == 1 and node.domain == "" else None
+
+
+def dequantizer_like(value: Value, inputs: list[NewInput], domain: str) -> New:
+    """A DequantizeLinear of new constants, with the type of a value: integers, and one scale or one for each index of axis 0."""
+    scales = inputs[1]
+    attrs: dict[str, Attribute] = {"axis": 0} if isinstance(scales, np.ndarray) and scales.ndim else {}
+    return New("DequantizeLinear", inputs, attrs, domain=domain, types=(value.type,))

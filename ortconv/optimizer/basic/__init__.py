@@ -59,6 +59,7 @@ OPT_IN = (
     ),
     Pass("EmptyScalesElimination", "basic.nnapi:state_scales", "Resize", for_nnapi=True),
     Pass("PadSeparation", "basic.nnapi:separate_pad", "Pad", for_nnapi=True),
+    Pass("BiasQuantization", "basic.quantize_bias:quantize_bias", "Conv", "Gemm", for_nnapi=True),
     Pass("SignedGemmRewrite", "basic.nnapi:rewrite_signed_gemm", "Gemm", for_nnapi=True),
 )
 """Passes that run only on request, because they change the numbers, or help only one provider."""

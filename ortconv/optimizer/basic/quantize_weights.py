@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import constant_of, only_reader
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import INT32_MAX, DType
+from ortconv.ir.types import DType
 from ortconv.optimizer.basic.qdq import PER_AXIS, reversible
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.quantizers import is_quantizer
+from ortconv.optimizer.quantizers import bias_as_int32, dequantizer_like, is_quantizer
 
 LARGEST_CODE = 127
 
@@ -82,24 +82,10 @@ def _quantized(w: Value, node: Node, domain: str) -> tuple[NewInput, Array] | No
         return None
     scales = divisor.reshape(-1 if by_channel else ())
     codes = np.clip(np.rint(weights / divisor), -LARGEST_CODE, LARGEST_CODE).astype(np.int8)
-    return _dequantize([codes, scales, np.zeros(scales.shape, np.int8)], domain, w), scales
+    return dequantizer_like(w, [codes, scales, np.zeros(scales.shape, np.int8)], domain), scales
 
 
 def _quantized_bias(b: Value, unit: Array, node: Node, domain: str) -> NewInput:
     """A constant bias, quantized and with a DequantizeLinear of its own; None if it cannot be quantized."""
-    assert b.constant is not None
-    if b.dtype is not DType.FLOAT or b.rank != 1 or node.attr("beta", 1.0) != 1:
-        return None
-    values = b.constant.numpy().astype(np.float64)
-    if unit.shape not in ((), values.shape) or not np.all(np.isfinite(values)) or not np.all(unit > 0):
-        return None
-    codes = np.rint(values / unit)
-    if codes.size and np.max(np.abs(codes)) > INT32_MAX:
-        return None
-    return _dequantize([codes.astype(np.int32), unit], domain, b)
-
-
-def _dequantize(inputs: list[NewInput], domain: str, like: Value) -> New:
-    scales = inputs[1]
-    attrs: dict[str, Attribute] = {"axis": 0} if isinstance(scales, np.ndarray) and scales.ndim else {}
-    return New("DequantizeLinear", inputs, attrs, domain=domain, types=(like.type,))
+    codes = bias_as_int32(b, unit) if node.attr("beta", 1.0) == 1 and np.all(unit > 0) else None
+    return None if codes is None else dequantizer_like(b, [codes, unit], domain)

@@ -67,6 +67,7 @@ PASSES = (
     Pass("ScaleShiftFusion", "extended.affine:fuse_scale_shift"),
     Pass("ConvBNFusion", "basic.fold_conv:BATCH_NORMS"),
     Pass("ReshapeFusion", "basic.reshape:CHAINS"),
+    Pass("ConstantFolding", "extended.qdq.common:fold_bias", *DEQUANTIZE),
     Pass("CommonSubexpressionElimination", "extended.qdq.common:merge_dequantized", *DEQUANTIZE),
     SHARING,
 )

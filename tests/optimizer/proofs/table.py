@@ -21,6 +21,7 @@ LEAST_DIGITS = 5
 
 APPROXIMATE = {
     "AttentionFusion": "scores below a mask of about -3e38, which float32 absorbs",
+    "BiasQuantization": "a bias in steps of the integer sum",
     "GeluApproximation": "Gelu by tanh",
     "LossyCastChainElimination": "a rounding less",
     "RoundedNormFusion": "a rounding less",

@@ -8,7 +8,7 @@ import numpy as np
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import INT32_MAX, DType
+from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput, Replacement, Rule, rule
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import (
@@ -16,17 +16,17 @@ from ortconv.optimizer.quantizers import (
     Quantized,
     dequantized,
     elements,
+    is_scaled_along,
     microsoft,
     quantize_patterns,
     quantizer,
+    rounded_bias,
+    scale_of_sum,
     zero_points,
 )
 
 CLOSE = 1e-6
 """Relative tolerance for the scale of a bias to equal the scale of the sum."""
-
-FINE = 1 / 8
-"""The largest scale of the sum, relative to the scale of the result, at which a float bias may be rounded to it."""
 
 
 def _fits(x: Quantized | None, w: Quantized | None, y: Quantized | None, signed: bool) -> bool:
@@ -40,27 +40,10 @@ def _fits(x: Quantized | None, w: Quantized | None, y: Quantized | None, signed:
     return y is None or (y.dtype is x.dtype and y.is_per_tensor)
 
 
-def _weights_fit(w: Quantized, axis: int) -> bool:
-    """True for one scale and zero point, or one per index of `axis`."""
-    if w.is_per_tensor:
-        return True
-    rank, zero = w.value.rank, zero_points(w)
-    if rank is None or zero is None or not -rank <= w.axis < rank or w.axis % rank != axis % rank:
-        return False
-    length, scales = w.value.dim(axis), w.scale.static_shape
-    return isinstance(length, int) and scales == (length,) and zero.size in (1, length)
-
-
 def _filters_fit(w: Quantized) -> bool:
     """True for one scale, or one per filter, with a single zero point: QLinearConv takes no others."""
     zero = zero_points(w)
-    return _weights_fit(w, 0) and (w.is_per_tensor or (zero is not None and bool((zero == zero[0]).all())))
-
-
-def _unit(x: Quantized, w: Quantized) -> Array | None:
-    """The scale of the integer sum: one number, or one per output channel; None if it is computed."""
-    a, b = elements(x.scale), elements(w.scale)
-    return None if a is None or b is None else a * b
+    return is_scaled_along(w, 0) and (w.is_per_tensor or (zero is not None and bool((zero == zero[0]).all())))
 
 
 def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | None) -> list[NewInput] | None:
@@ -71,20 +54,8 @@ def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | 
     if value is None or unit is None:
         return [] if value is None else None
     q = dequantized(value, reader)
-    integers = _rounded(value, unit, y) if q is None else q.value if _is_in(q, unit) else None
+    integers = rounded_bias(value, unit, y) if q is None else q.value if _is_in(q, unit) else None
     return None if integers is None else [integers]
-
-
-def _rounded(bias: Value, unit: Array, y: Quantized | None) -> Array | None:
-    """A float32 constant of rank 1 as int32; None if the scale is not fine enough."""
-    const, step = bias.constant, None if y is None else elements(y.scale)
-    if const is None or const.dtype is not DType.FLOAT or const.rank != 1 or step is None:
-        return None
-    reals = const.numpy().astype(np.float64)
-    if not np.all(unit <= step[0] * FINE) or unit.size not in (1, reals.size):
-        return None
-    codes = np.rint(reals / unit)
-    return codes.astype(np.int32) if np.all(np.abs(codes) < INT32_MAX) else None
 
 
 def _is_in(q: Quantized, unit: Array) -> bool:
@@ -107,7 +78,7 @@ def fuse_conv(m: Match, signed: bool = False) -> Replacement:
     x, w, y = _operands(target, m.root)
     if x is None or w is None or y is None or not _fits(x, w, y, signed) or not _filters_fit(w):
         return None
-    bias = _bias(target.input(2), m.root, _unit(x, w), y)
+    bias = _bias(target.input(2), m.root, scale_of_sum(x, w), y)
     return None if bias is None else New("QLinearConv", [*x.operand, *w.operand, *y.parameters, *bias], like=target)
 
 
@@ -129,7 +100,7 @@ def fuse_matmul(m: Match, signed: bool = False) -> Replacement:
 
 def _columns_fit(b: Quantized, axis: int) -> bool:
     """True for one scale per tensor, or for a matrix with one scale per column, along `axis`."""
-    return b.is_per_tensor or (b.value.rank == 2 and _weights_fit(b, axis))
+    return b.is_per_tensor or (b.value.rank == 2 and is_scaled_along(b, axis))
 
 
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P("Gemm", ..., name="target")))
@@ -147,7 +118,7 @@ def _gemm(target: Node, reader: Node, signed: bool) -> Replacement:
         return None
     if target.input(2) is not None and (alpha != 1 or target.attr("beta", 1.0) != 1):
         return None
-    bias = _bias(target.input(2), reader, _unit(a, b), y)
+    bias = _bias(target.input(2), reader, scale_of_sum(a, b), y)
     if bias is None:
         return None
     behind = bias if y is None else [*(bias or [None]), *y.parameters]
