@@ -64,6 +64,18 @@ def test_selector(op: str, kind: str) -> None:
     assert check(SELECTORS[op](Net(kind)), 0) == around(op)
 
 
+def test_unquantized_movers_between_pool_and_layer() -> None:
+    """As Brevitas exports the end of a network: only the operators that compute are quantized."""
+    net = Net()
+    pooled = net.add("GlobalAveragePool", net.activations(2, 6, 4, 4))
+    x = net.qdq(net.add("Flatten", pooled), 0.03, net.zero(0.4))
+    y = net.qdq(net.add("Gemm", x, net.weights(6, 5)), 0.05, net.zero())
+    net.quantized(net.add("Gemm", net.add("Flatten", y, axis=0), net.weights(10, 3)))
+    assert check(net) == around(
+        "Flatten", "Flatten", *(MICROSOFT + op for op in ("QLinearGlobalAveragePool", "QGemm", "QGemm"))
+    )
+
+
 def test_linear_resize_stays_since_integers_are_truncated() -> None:
     """onnxruntime's integer Resize gives 0 for 0.75 steps, which quantizing rounds to 1."""
     net = moved(Net(), "Resize", "", np.array([1, 1, 2, 2], np.float32), mode="linear")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +24,8 @@ PER_AXIS = 13
 MOVES_DATA = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice")
 """Operators that commute with quantization: their results consist of elements of input 0."""
 
-REDUCES_DATA = ("MaxPool", "Slice")
-"""Those whose results have fewer elements than input 0."""
+REDUCES_DATA = ("MaxPool", "Slice", "ReduceMax", "ReduceMin")
+"""Operators of this kind whose results have fewer elements than input 0."""
 
 
 def reversible(node: Node) -> Quantized | None:
@@ -135,23 +136,31 @@ def propagate(graph: Graph, context: Context) -> int:
 
     Counterpart: QDQPropagationTransformer
     """
+    return propagate_past(graph, context, _moves_data, _moves_data)
+
+
+Moves = Callable[[Node, DType], bool]
+"""True for a node that quantizers of a type are moved past."""
+
+
+def propagate_past(graph: Graph, context: Context, forward: Moves, backward: Moves) -> int:
+    """Put Q/DQ pairs behind nodes that read a DQ, and before nodes that a Q reads. Return the number of pairs."""
     changes = 0
     for node in list(graph):
         if not context.may_touch(node):
             continue
         if is_quantizer(node, "DequantizeLinear"):
-            changes += _forward(node, context)
+            changes += _forward(node, context, forward)
         elif is_quantizer(node, "QuantizeLinear"):
-            changes += _backward(node, context)
+            changes += _backward(node, context, backward)
     return changes
 
 
-def _forward(dq: Node, context: Context) -> int:
+def _forward(dq: Node, context: Context, moves: Moves) -> int:
     """Rewrite DQ -> op -> other to DQ -> op -> Q -> DQ -> other, through all consecutive operators of this kind."""
     found, changes, value = _per_tensor(dq), 0, dq.out
-    while found is not None:
-        mover = only_reader(value)
-        if mover is None or not _moves_data(mover) or mover.inputs[0] is not value or not context.may_touch(dq, mover):
+    while found is not None and (mover := only_reader(value)) is not None:
+        if mover.inputs[0] is not value or not moves(mover, _dtype(found)) or not context.may_touch(dq, mover):
             break
         moved, before = mover.out, mover.next
         if before is None or moved.is_output or not moved.uses or any(_ends(user, moved) for user in moved.consumers):
@@ -162,12 +171,14 @@ def _forward(dq: Node, context: Context) -> int:
     return changes
 
 
-def _backward(q: Node, context: Context) -> int:
+def _backward(q: Node, context: Context, moves: Moves) -> int:
     """Rewrite other -> op -> Q to other -> Q -> DQ -> op -> Q, through all consecutive operators of this kind."""
     found, changes, value = _per_tensor(q), 0, q.inputs[0]
     while found is not None and value is not None and (mover := _mover_before(value, q)) is not None:
         source = mover.inputs[0]
-        if source is None or not context.may_touch(q, mover) or is_quantizer(source.producer, "DequantizeLinear"):
+        if source is None or is_quantizer(source.producer, "DequantizeLinear"):
+            break
+        if not moves(mover, _dtype(found)) or not context.may_touch(q, mover):
             break
         _insert_pair(q, found, source, mover, [(mover, 0)])
         context.record("QDQPropagation", mover.label, 0, 2)
@@ -182,33 +193,37 @@ def _ends(reader: Node, value: Value) -> bool:
 
 
 def _mover_before(value: Value, q: Node) -> Node | None:
-    """The producer of a value, if it moves data that is computed in the graph of q, and nothing else reads the value.
+    """The producer of a value, if its input 0 is computed in the graph of q, and nothing else reads the value.
 
     If it returns only a part of data that other nodes read, too, quantizing the data would be more work.
     """
     mover = value.producer
-    if mover is None or mover.graph is not q.graph or only_reader(value) is None or not _moves_data(mover):
+    if mover is None or mover.graph is not q.graph or only_reader(value) is None:
         return None
-    source = mover.inputs[0]
+    source = mover.input(0)
     if source is None or source.const is not None or source.graph is not q.graph:
         return None
     return None if mover.op in REDUCES_DATA and only_reader(source) is None else mover
 
 
-def _moves_data(node: Node) -> bool:
+def _moves_data(node: Node, dtype: DType | None = None) -> bool:
     supported = node.op in MOVES_DATA and node.domain == "" and not any(node.outputs[1:])
     return supported and (node.op != "MaxPool" or node.opset >= 12)
 
 
+def _dtype(found: Quantized) -> DType:
+    assert found.dtype is not None
+    return found.dtype
+
+
 def _insert_pair(like: Node, found: Quantized, value: Value, before: Node, uses: list[tuple[Node, int]]) -> Value:
     """Insert a Q/DQ pair behind a value, before a node, for these uses of the value."""
-    graph = before.parent
-    assert found.dtype is not None
+    graph, dtype = before.parent, _dtype(found)
     zero = found.zero_point
-    if zero is None and found.dtype is not DType.UINT8:
-        zero = constant(like, np.zeros((), found.dtype.numpy))
+    if zero is None and dtype is not DType.UINT8:
+        zero = constant(like, np.zeros((), dtype.numpy))
     operands = [found.scale] if zero is None else [found.scale, zero]
-    types = (TensorType(found.dtype, value.shape), value.type)
+    types = (TensorType(dtype, value.shape), value.type)
     for op, type in zip(OPS, types, strict=True):
         names, name = [graph.fresh(f"{value.name}_{op}")], graph.fresh(f"{value.name}/{op}")
         value = insert_node(op, [value, *operands], names, [type], before, domain=like.domain, name=name).out

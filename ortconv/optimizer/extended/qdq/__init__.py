@@ -13,6 +13,7 @@ PASSES = (
     Pass("ClipQuantRewrite", "extended.qdq.drop:drop_clip", *QUANTIZE),
     Pass("ReluQuantRewrite", "extended.qdq.drop:drop_relu", *QUANTIZE),
     Pass("QDQS8ToU8Transformer", "extended.qdq.signed:shift_activations", *QUANTIZERS),
+    Pass("QDQPropagation", "extended.qdq.propagation:propagate_further", *QUANTIZERS),
     Pass(_SELECTOR, "extended.qdq.elementwise:BETWEEN_QUANTIZERS", *QUANTIZE, "Split", "ArgMax", also=QUANTIZERS),
     Pass("WhereDummyDq", "extended.qdq.elementwise:fuse_where_number", *QUANTIZE),
     Pass(_SELECTOR, "extended.qdq.signed:fuse_products", *QUANTIZERS),
