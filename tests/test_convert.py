@@ -266,7 +266,8 @@ def test_frozen_initializers_let_nnapi_and_rewrites_have_the_weights(tmp_path: P
     )
     target = tmp_path / "m.ort"
     free = ortconv.convert(proto, target, use_nnapi=True)
-    assert free.warnings == ["a caller may override 'w' and 1 other: constant only with --freeze-initializers"]
+    (warning,) = free.warnings
+    assert warning.startswith("'w' and 1 other: a constant that is also an input is never folded")
     assert [row.advice for row in free.refusals] == [
         "it is a graph input with a default value: convert --freeze-initializers"
     ]
@@ -275,6 +276,22 @@ def test_frozen_initializers_let_nnapi_and_rewrites_have_the_weights(tmp_path: P
     assert [len(p.nodes) for p in frozen.partitions or ()] == [2]
     assert [v.name for v in ortconv.Session(target).get_inputs()] == ["x"]
     assert ortconv.Session(target).get_overridable_initializers() == []
+
+
+def test_a_model_in_training_mode(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2,3] x) => (float[2,3] y) <float[3] s = {1, 2, 3}, float[3] b = {0, 0, 0}, float r = {0.5}, bool t = {1}> {
+            n, mean, var = BatchNormalization<training_mode = 1>(x, s, b, b, s)
+            d = Dropout(n, r, t)
+            y = Dropout(d, r)
+        }"""
+    )
+    (warning,) = ortconv.convert(proto, tmp_path / "m.ort").warnings
+    assert warning.startswith(
+        "2 nodes in training mode, such as BatchNormalization 'n' (export the model in inference mode"
+    )
+    assert [note.kind for note in ortconv.inspect(proto).notes if note.kind == "training"] == ["training"]
 
 
 def test_dimensions_without_a_name_have_that_of_the_input(tmp_path: Path) -> None:
