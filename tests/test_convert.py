@@ -249,6 +249,8 @@ def test_float_biases_of_quantized_units_go_to_nnapi(kind: str, zero: int, tmp_p
         }}"""
     )
     target = tmp_path / "m.ort"
+    refused = ortconv.convert(proto, target, use_nnapi=True).refusals
+    assert ["--maximize-offload" in row.advice for row in refused] == [True] * (kind == "int8")
     found = ortconv.convert(proto, target, use_nnapi=True, maximize_offload=kind == "int8")
     assert found.rewrites["BiasQuantization"] == 1
     assert [len(p.nodes) for p in found.partitions or ()] == [7]

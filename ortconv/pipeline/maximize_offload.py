@@ -20,6 +20,7 @@ from ortconv.optimizer.recipe import make
 from ortconv.partition import Partition, Partitioning, Target, partition
 from ortconv.partition.cost import cost, multiply_adds
 from ortconv.partition.limits import Limits, below_limits, limit
+from ortconv.partition.nnapi.checks import SIGNED
 from ortconv.partition.partitioner import Grouping, Verdict
 from ortconv.partition.policy import gate
 from ortconv.partition.regions import region_inputs, region_outputs
@@ -154,8 +155,8 @@ def rewritable() -> frozenset[tuple[str, str]]:
 
 
 def hinted(partitioning: Partitioning) -> Partitioning:
-    """Add the advice to try `maximize` to objections that a rewrite can answer: against an operator that the target lacks, or has
-    only in float.
+    """Add the advice to try `maximize` to objections that a rewrite can answer: against int8, or an operator that the target lacks,
+    or has only in float.
     """
     verdicts = {node: _hinted(verdict) for node, verdict in partitioning.verdicts.items()}
     return replace(partitioning, verdicts=verdicts)
@@ -166,7 +167,7 @@ def _hinted(verdict: Verdict) -> Verdict:
         return verdict
     rules = {"operator", "qdq"} if (verdict.node.domain, verdict.node.op) in rewritable() else {"qdq"}
     objections = (
-        o._replace(advice=f"{o.advice}; {HINT}" if o.advice else HINT) if o.rule in rules else o
+        o._replace(advice=f"{o.advice}; {HINT}" if o.advice else HINT) if o.rule in rules or o.advice == SIGNED else o
         for o in verdict.objections
     )
     return replace(verdict, objections=tuple(objections))
