@@ -259,6 +259,27 @@ def test_float_biases_of_quantized_units_go_to_nnapi(kind: str, zero: int, tmp_p
     np.testing.assert_allclose(got, want, atol=0.0501)
 
 
+def test_repairs_for_nnapi_come_before_the_rewrites_for_it(tmp_path: Path) -> None:
+    """A layer with a scale for each channel is repaired, refused in 8 bits, and then computed in float."""
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 13]>
+        g (float[2,4] x) => (float[2,3] y) <float s = {0.02}, float t = {0.05}, uint8 z = {3},
+            int8[3,4] v = {1, -5, 25, 50, 0, 12, -10, 50, 10, 20, -30, 20}, float[3] k = {0.1, 0.2, 0.3}, int8[3] n = {0, 0, 0},
+            float[3] b = {1, 2, 3}> {
+            q = QuantizeLinear(x, s, z)
+            d = DequantizeLinear(q, s, z)
+            w = DequantizeLinear<axis = 0>(v, k, n)
+            c = Gemm<transB = 1>(d, w, b)
+            o = QuantizeLinear(c, t, z)
+            y = DequantizeLinear(o, t, z)
+        }"""
+    )
+    found = ortconv.convert(proto, tmp_path / "m.ort", use_nnapi=True, maximize_offload=True)
+    assert [*found.rewrites][:3] == ["BiasQuantization", "SignedGemmRewrite", "QDQToFloat"]
+    layer = next(node for node in ortconv.load(tmp_path / "m.ort").graph if node.op == "Gemm")
+    assert layer.ep == "NnapiExecutionProvider"
+
+
 def test_frozen_initializers_let_nnapi_and_rewrites_have_the_weights(tmp_path: Path) -> None:
     """As in models that PyTorch exported with keep_initializers_as_inputs."""
     proto = onnx.parser.parse_model(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.operands import axes_of
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import are_numbers
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.offload.parts import op, reshape
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.quantizers import quantized, quantizer, same_parameters
 
 FLOAT_OPS = named(
     Trait.QDQ, Trait.DQ,
@@ -42,6 +44,10 @@ def quantized_reshape(m: Match) -> Replacement:
     return New("QuantizeLinear", [reshape(m.node("dq").out, shape), m.s, m.z], like=m.root)
 
 
+def _requantized(x: NewInput, scale: Value, zero: Value) -> New:
+    return op("DequantizeLinear", op("QuantizeLinear", x, scale, zero), scale, zero)
+
+
 @rule("QDQMatMulToRows", P("QuantizeLinear", P("MatMul", _DQ, _WEIGHTS, name="product"), "s", "z"))
 def quantized_rows(m: Match) -> Replacement:
     """MatMul(a, b) between quantizers  ->  MatMul of matrices between Reshapes, all of them between quantizers, for constant b
@@ -54,13 +60,28 @@ def quantized_rows(m: Match) -> Replacement:
         return None
     if m.w.constant is None or not are_numbers((m.scale, m.zero, m.s, m.z), 1):
         return None
-
-    def again(x: NewInput, scale: Value, zero: Value) -> New:
-        return op("DequantizeLinear", op("QuantizeLinear", x, scale, zero), scale, zero)
-
-    rows = again(reshape(dq.out, (math.prod(left[:-1]), left[-1])), m.scale, m.zero)
-    product = again(New("MatMul", [rows, weights.out], like=m.node("product")), m.s, m.z)
+    rows = _requantized(reshape(dq.out, (math.prod(left[:-1]), left[-1])), m.scale, m.zero)
+    product = _requantized(New("MatMul", [rows, weights.out], like=m.node("product")), m.s, m.z)
     return New("QuantizeLinear", [reshape(product, (*left[:-1], right[1])), m.s, m.z], like=m.root)
+
+
+@rule("QDQMeanToPool", P("QuantizeLinear", P(("GlobalAveragePool", "ReduceMean"), _DQ, ..., name="mean"), "s", "z"))
+def quantized_mean(m: Match) -> Replacement:
+    """Mean of images between quantizers of the same scale  ->  AveragePool of the whole image, perhaps a Reshape, between them
+
+    Counterpart: none: the CPU provider has a kernel for both
+    Opt-in: useful only if an accelerator supports only AveragePool of these in 8 bits.
+    """
+    mean, dq = m.node("mean"), m.node("dq")
+    x, y, shape = quantized(dq), quantizer(m.root), dq.out.static_shape
+    if x is None or y is None or not same_parameters(x, y) or shape is None or len(shape) != 4 or 0 in shape:
+        return None
+    if mean.domain or (mean.op == "ReduceMean" and {a % 4 for a in axes_of(mean) or ()} != {2, 3}):
+        return None
+    pool = New("AveragePool", [dq.out], {"kernel_shape": Ints(shape[2:])}, like=mean)
+    if mean.out.rank != 4:
+        pool = reshape(_requantized(pool, m.s, m.z), shape[:2])
+    return New("QuantizeLinear", [pool, m.s, m.z], like=m.root)
 
 
 def _feeds_quantizers(node: Node) -> bool:
@@ -95,4 +116,4 @@ def parts_in_float(m: Match) -> Replacement:
     return (y, *(Out(y, i) for i in range(1, count)))
 
 
-RULES = quantized_reshape + quantized_rows + in_float + parts_in_float
+RULES = quantized_reshape + quantized_rows + quantized_mean + in_float + parts_in_float
