@@ -6,13 +6,15 @@ import math
 
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.operands import axes_of
-from ortconv.ir.operators import Trait, named
+from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.types import DType
+from ortconv.optimizer.basic.nnapi import rewrite_signed_gemm
 from ortconv.optimizer.conditions import are_numbers
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.offload.parts import op, reshape
 from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.quantizers import quantized, quantizer, same_parameters
+from ortconv.optimizer.qdq_forms import OLDEST, QDQ_FORMS, dequantize, quantize
+from ortconv.optimizer.quantizers import BYTES, quantized, quantizer, same_parameters
 
 FLOAT_OPS = named(
     Trait.QDQ, Trait.DQ,
@@ -25,6 +27,19 @@ FLOAT_OPS = named(
 )  # fmt: skip
 """Operators between quantizers that accelerators may support in float."""
 
+
+_MOVERS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "MaxPool", "Slice", "Resize")
+"""Operators whose results consist of elements of input 0."""
+
+_RESULT_SCALE = {
+    "QuantizeLinear": 1,
+    **dict.fromkeys(("QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul"), 6),
+    **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"), 3),
+    **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), 3),
+    **dict.fromkeys(("QGemm", "QLinearWhere"), 7),
+    "QLinearConcat": 0,
+}
+"""The input with the scale of the result; the zero point follows."""
 
 _DQ = P("DequantizeLinear", "q", "scale", "zero", name="dq")
 _WEIGHTS = P("DequantizeLinear", "w", ..., name="weights")
@@ -84,6 +99,38 @@ def quantized_mean(m: Match) -> Replacement:
     return New("QuantizeLinear", [pool, m.s, m.z], like=m.root)
 
 
+@rule("QLinearToQDQ", P(tuple(QDQ_FORMS), ..., domain=MICROSOFT))
+def between_quantizers(m: Match) -> Replacement:
+    """QLinearOp(x)  ->  QuantizeLinear(Op(DequantizeLinear(x))), also QGemm
+
+    Counterpart: none: the CPU provider has kernels for the first form
+    Opt-in: more nodes; useful only if an accelerator supports an operator between quantizers, or in float.
+    """
+    return QDQ_FORMS[m.root.op](m.root)
+
+
+@rule("QLinearToQDQ", P(_MOVERS, "x", ..., where=lambda node: node.out.dtype in BYTES and len(node.outputs) == 1))
+def mover_between_quantizers(m: Match) -> Replacement:
+    """Reshape(x) of integers  ->  QuantizeLinear(Reshape(DequantizeLinear(x))) with the scale that x was made with"""
+    found = _scale_behind(m.x)
+    if found is None or m.graph.opset() < OLDEST:
+        return None
+    moved = New(m.root.op, [dequantize(m.x, *found), *m.root.inputs[1:]], m.root.attrs, like=m.root)
+    return quantize(moved, *found)
+
+
+def _scale_behind(x: Value) -> tuple[Value, Value | None] | None:
+    """The scale and zero point of integers, from the operator that computed them; None if they are not constant numbers."""
+    node = x.producer
+    while node is not None and node.op in _MOVERS and node.domain == "" and (source := node.input(0)) is not None:
+        node = source.producer
+    slot = None if node is None else _RESULT_SCALE.get(node.op)
+    scale, zero = (None, None) if node is None or slot is None else (node.input(slot), node.input(slot + 1))
+    if scale is None or not are_numbers([scale] if zero is None else [scale, zero], 1):
+        return None
+    return scale, zero
+
+
 def _feeds_quantizers(node: Node) -> bool:
     return all(v is not None and all(user.op == "QuantizeLinear" for user, _ in v.uses) for v in node.outputs)
 
@@ -116,4 +163,13 @@ def parts_in_float(m: Match) -> Replacement:
     return (y, *(Out(y, i) for i in range(1, count)))
 
 
-RULES = quantized_reshape + quantized_rows + quantized_mean + in_float + parts_in_float
+RULES = (
+    between_quantizers
+    + mover_between_quantizers
+    + quantized_reshape
+    + quantized_rows
+    + quantized_mean
+    + rewrite_signed_gemm
+    + in_float
+    + parts_in_float
+)
