@@ -101,6 +101,18 @@ def _bias(node: Node, c: Value) -> New:
     return New("Mul", [New("Cast", [c], {"to": 1}), factor])
 
 
+def matmul_between_quantizers(node: Node) -> New | None:
+    """QLinearMatMul(a, b)  ->  QuantizeLinear(MatMul(DequantizeLinear(a), DequantizeLinear(b))); None if rows of a have scales"""
+    a, b, weights = _real(node, 0), _real(node, 3), node.input(3)
+    if a is None or b is None or weights is None or not (is_single(node.input(1)) and is_single(node.input(6))):
+        return None
+    if not is_single(node.input(4)):
+        if weights.rank != 2:
+            return None
+        b.attrs["axis"] = 1
+    return quantize(New("MatMul", [a, b], like=node), node.input(6), node.input(7))
+
+
 QDQ_FORMS: Mapping[str, Callable[[Node], New | None]] = {
     **dict.fromkeys(
         (

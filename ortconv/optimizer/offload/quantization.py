@@ -13,7 +13,7 @@ from ortconv.optimizer.conditions import are_numbers
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.offload.parts import op, reshape
 from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.qdq_forms import OLDEST, QDQ_FORMS, dequantize, quantize
+from ortconv.optimizer.qdq_forms import OLDEST, QDQ_FORMS, dequantize, matmul_between_quantizers, quantize
 from ortconv.optimizer.quantizers import BYTES, quantized, quantizer, same_parameters
 
 FLOAT_OPS = named(
@@ -28,7 +28,7 @@ FLOAT_OPS = named(
 """Operators between quantizers that accelerators may support in float."""
 
 
-_MOVERS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "MaxPool", "Slice", "Resize")
+_MOVERS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "MaxPool", "Slice", "Split", "Resize")
 """Operators whose results consist of elements of input 0."""
 
 _RESULT_SCALE = {
@@ -99,24 +99,26 @@ def quantized_mean(m: Match) -> Replacement:
     return New("QuantizeLinear", [pool, m.s, m.z], like=m.root)
 
 
-@rule("QLinearToQDQ", P(tuple(QDQ_FORMS), ..., domain=MICROSOFT))
+@rule("QLinearToQDQ", P(tuple(QDQ_FORMS), ..., domain=MICROSOFT), P("QLinearMatMul", ...))
 def between_quantizers(m: Match) -> Replacement:
-    """QLinearOp(x)  ->  QuantizeLinear(Op(DequantizeLinear(x))), also QGemm
+    """QLinearOp(x)  ->  QuantizeLinear(Op(DequantizeLinear(x))), also QLinearMatMul and QGemm
 
     Counterpart: none: the CPU provider has kernels for the first form
     Opt-in: more nodes; useful only if an accelerator supports an operator between quantizers, or in float.
     """
-    return QDQ_FORMS[m.root.op](m.root)
+    return QDQ_FORMS.get(m.root.op, matmul_between_quantizers)(m.root)
 
 
-@rule("QLinearToQDQ", P(_MOVERS, "x", ..., where=lambda node: node.out.dtype in BYTES and len(node.outputs) == 1))
+@rule("QLinearToQDQ", P(_MOVERS, "x", ..., where=lambda node: node.out.dtype in BYTES))
 def mover_between_quantizers(m: Match) -> Replacement:
     """Reshape(x) of integers  ->  QuantizeLinear(Reshape(DequantizeLinear(x))) with the scale that x was made with"""
-    found = _scale_behind(m.x)
-    if found is None or m.graph.opset() < OLDEST:
+    node, found = m.root, _scale_behind(m.x)
+    if found is None or m.graph.opset() < OLDEST or not all(node.outputs) or (node.op == "MaxPool" and node.output(1)):
         return None
-    moved = New(m.root.op, [dequantize(m.x, *found), *m.root.inputs[1:]], m.root.attrs, like=m.root)
-    return quantize(moved, *found)
+    inputs = [dequantize(m.x, *found), *node.inputs[1:]]
+    moved = New(node.op, inputs, node.attrs, like=node, outputs=len(node.outputs))
+    parts = tuple(quantize(Out(moved, i) if i else moved, *found) for i in range(len(node.outputs)))
+    return parts if len(parts) > 1 else parts[0]
 
 
 def _scale_behind(x: Value) -> tuple[Value, Value | None] | None:
