@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,18 +22,25 @@ PASSING = frozenset((*named(Trait.MOVES, Trait.JOINS), "MaxPool"))
 """Operators whose results are elements of their first input, of any type; for Concat, of all inputs."""
 
 
+WITH_WEIGHTS = ("QLinearConv", "QLinearMatMul", "QGemm")
+"""Operators whose second operand, if it is constant, may be signed although the first one is not."""
+
+
 class Edge(NamedTuple):
-    """A tensor that a node produces or reads, and the slot of its zero point; None if the node has no such input."""
+    """A tensor that a node produces or reads, the slot of its zero point, and that of a constant tensor. None if there is no such
+    input.
+    """
 
     value: Value
     zero: int | None
+    constant: int | None = None
 
 
 class Shift(NamedTuple):
-    """What was changed: the former types of tensors, and the former zero points, by node and slot."""
+    """What was changed: the former types of tensors, and the former zero points and constant operands, by node and slot."""
 
     types: dict[Value, ValueType | None]
-    zeros: dict[tuple[Node, int], Value]
+    constants: dict[tuple[Node, int], Value]
 
 
 def _edges(node: Node) -> list[Edge] | None:
@@ -43,7 +50,7 @@ def _edges(node: Node) -> list[Edge] | None:
         return None if value is None or node.attr("output_dtype", 0) else [Edge(value, 2)]
     if node.op in PASSING and node.domain == "":
         return _passing_edges(node)
-    return _quantized_edges(node, traits(node).quantized) or None
+    return _quantized_edges(node) or None
 
 
 def _passing_edges(node: Node) -> list[Edge] | None:
@@ -53,12 +60,26 @@ def _passing_edges(node: Node) -> list[Edge] | None:
     return [Edge(v, None) for v in (*data, *node.outputs) if v is not None]
 
 
-def _quantized_edges(node: Node, count: int) -> list[Edge]:
-    """The result and the `count` operands of an operator with scales and zero points; none for other operators."""
-    read = [Edge(v, 3 * i + 2) for i in range(count) if (v := node.inputs[3 * i]) is not None]
-    if node.op in ("QLinearConv", "QLinearMatMul") and read[-1].value.const is not None:
-        del read[-1]  # weights may be signed although the activations are unsigned
-    return [*read, Edge(node.out, 3 * count + 1)] if count else []
+def _quantized_edges(node: Node) -> list[Edge]:
+    """The result and the operands of an operator with scales and zero points; none for other operators."""
+    slots, zero = _slots(node)
+    read = [Edge(v, i + 2, None if v.const is None else i) for i in slots if (v := node.input(i)) is not None]
+    if node.op in WITH_WEIGHTS and read[-1].value.const is not None:
+        del read[-1]
+    return [*read, Edge(node.out, zero)] if read and node.input(zero) is not None else []
+
+
+def _slots(node: Node) -> tuple[Sequence[int], int]:
+    """The slots of the operands, each followed by a scale and a zero point, and the slot of the result's zero point."""
+    match node.op:
+        case "QLinearConcat":
+            return range(2, len(node.inputs), 3), 1
+        case "QLinearWhere":
+            return (1, 4), 8
+        case "QGemm":
+            return (0, 3), 8
+    count = traits(node).quantized
+    return range(0, 3 * count, 3), 3 * count + 1
 
 
 def _is_signed(value: Value) -> bool:
@@ -82,31 +103,33 @@ def _edges_around(value: Value, graph: Graph) -> list[tuple[Node, Edge]] | None:
         if node is None or edges is None or all(e.value is not value for e in edges):
             return None
         found += [(node, edge) for edge in edges]
-    return found if value.const is None and all(map(_may_rise, found)) else None
+    return found if all(map(_may_rise, found)) else None
 
 
 def _may_rise(end: tuple[Node, Edge]) -> bool:
     """True for an int8 tensor whose zero point at this node is a constant of that type, if it needs one."""
-    node, (value, slot) = end
+    node, (value, slot, constant_slot) = end
     zero = None if slot is None else node.input(slot)
     has_zero = zero is not None and zero.constant is not None and _is_signed(zero)
-    return _is_signed(value) and (slot is None or has_zero)
+    is_fixed = (value.const is not None) == (constant_slot is not None) == (value.constant is not None)
+    return _is_signed(value) and is_fixed and (slot is None or has_zero)
 
 
 def _component(start: Value, graph: Graph) -> tuple[list[Value], dict[tuple[Node, int], Value]] | None:
-    """The tensors that must change with `start`, and their zero points; None if a node around them forbids it."""
-    values, zeros, stack = {start: None}, dict[tuple[Node, int], Value](), [start]
+    """The tensors that must change with `start`, and the constants by node and slot; None if a node around them forbids it."""
+    values, constants, stack = {start: None}, dict[tuple[Node, int], Value](), [start]
     while stack:
         around = _edges_around(stack.pop(), graph)
         if around is None:
             return None
-        for node, (value, slot) in around:
-            if slot is not None and (zero := node.input(slot)) is not None:
-                zeros[node, slot] = zero
-            if value not in values:
-                values[value] = None
-                stack.append(value)
-    return list(values), zeros
+        for node, edge in around:
+            constants |= {
+                (node, slot): v for slot in edge[1:] if slot is not None and (v := node.input(slot)) is not None
+            }
+            if edge.constant is None and edge.value not in values:
+                values[edge.value] = None
+                stack.append(edge.value)
+    return list(values), constants
 
 
 def shift(graph: Graph) -> Shift:
@@ -116,24 +139,24 @@ def shift(graph: Graph) -> Shift:
     for value in (v for node in graph for v in node.present_outputs):
         if not _is_signed(value) or (found := _component(value, graph)) is None:
             continue
-        values, zeros = found
+        values, constants = found
         for v in values:
             done.types[v] = v.type
             v.retype(TensorType(DType.UINT8, v.shape))
-        for (reader, slot), zero in zeros.items():
-            if zero not in raised:
-                moved = array_of(zero).astype(np.int16) + STEP
-                raised[zero] = constant(reader, moved.astype(np.uint8))
-            done.zeros[reader, slot] = zero
-            graph.set_input(reader, slot, raised[zero])
+        for (reader, slot), old in constants.items():
+            if old not in raised:
+                moved = array_of(old).astype(np.int16) + STEP
+                raised[old] = constant(reader, moved.astype(np.uint8))
+            done.constants[reader, slot] = old
+            graph.set_input(reader, slot, raised[old])
     return done
 
 
 def undo(done: Shift) -> None:
     """Undo the changes of `shift`."""
-    for (node, slot), zero in done.zeros.items():
+    for (node, slot), old in done.constants.items():
         if node.graph is not None:
-            node.graph.set_input(node, slot, zero)
+            node.graph.set_input(node, slot, old)
     for value, type in done.types.items():
         value.retype(type)
 
