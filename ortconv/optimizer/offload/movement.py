@@ -97,6 +97,40 @@ def _source(value: Value | None) -> Value | None:
     return found if found is not None and found.rank is not None and found.rank <= MOST_AXES else None
 
 
+_BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow")
+
+
+@rule("BinaryToRank4", P(RESHAPES, P(_BINARY, "a", "b", name="op"), ...))
+def lower_binary(m: Match) -> Replacement:
+    """Reshape(Add(Reshape(a), Reshape(b))) with rank 5 or more inside  ->  the same with at most rank 4, by merging axes that
+    broadcast alike
+
+    Opt-in: useful only for an accelerator that supports only up to rank 4.
+    """
+    node, out = m.node("op"), m.root.out.static_shape
+    whole, left, right, a, b = (*map(shape_of, (node.out, m.a, m.b)), _source(m.a), _source(m.b))
+    if whole is None or left is None or right is None or out is None or a is None or b is None:
+        return None
+    merged = _merged_operands(whole, left, right)
+    if len(whole) <= MOST_AXES or len(merged) > MOST_AXES:
+        return None
+    first, second = zip(*merged, strict=True) if merged else ((1,), (1,))
+    return reshape(New(node.op, [reshaped(a, first), reshaped(b, second)], like=node), out)
+
+
+def _merged_operands(whole: tuple[int, ...], *operands: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The lengths of two operands along the axes that remain if axes of size 1 go, and those that broadcast alike are merged."""
+    aligned = [(1,) * (len(whole) - len(shape)) + shape for shape in operands]
+    runs: list[tuple[int, tuple[bool, ...]]] = []
+    for size, *lengths in zip(whole, *aligned, strict=True):
+        stretches = tuple(length != size for length in lengths)
+        if runs and runs[-1][1] == stretches:
+            runs[-1] = (runs[-1][0] * size, stretches)
+        elif size != 1:
+            runs.append((size, stretches))
+    return [tuple(1 if stretched else size for stretched in stretches) for size, stretches in runs]
+
+
 LARGEST_CONSTANT = 1 << 20
 MOST_COPIES = 64
 
@@ -305,6 +339,7 @@ def cumulative(m: Match) -> Replacement:
 RULES = (
     lower_transpose
     + lower_concat
+    + lower_binary
     + unary_of_low_rank
     + expand
     + tile
