@@ -6,6 +6,7 @@ import numpy as np
 
 from ortconv.ir.graph import Node
 from ortconv.ir.operands import only_reader
+from ortconv.ir.tensor import Array
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.quantizers import (
@@ -30,22 +31,24 @@ def quantize_bias(m: Match) -> Replacement:
     Opt-in: runs with --use-nnapi, since the NNAPI provider takes such a unit only with a bias in int32. Exporters of models that
         were trained for quantization, as those of PyTorch, leave biases in float.
     """
-    root, source = m.root, m.x.producer
-    x, w, y = dequantized(m.x, root), dequantized(m.w, root), _result(root)
-    if source is None or x is None or w is None or y is None or not {x.dtype, w.dtype, y.dtype} <= BYTES:
-        return None
-    columns = 0 if root.op == "Conv" or root.attr("transB", 0) else 1
-    if not x.is_per_tensor or not is_scaled_along(w, columns) or not y.is_per_tensor:
-        return None
-    unit = scale_of_sum(x, w)
-    if unit is None or root.attr("alpha", 1.0) != 1 or root.attr("beta", 1.0) != 1:
-        return None
-    codes = rounded_bias(m.b, unit, y)
-    if codes is None:
+    root, y = m.root, _result(m.root)
+    unit = None if y is None else _unit(root, y)
+    codes = None if unit is None else rounded_bias(m.b, unit, y)
+    if unit is None or codes is None or root.attr("alpha", 1.0) != 1 or root.attr("beta", 1.0) != 1:
         return None
     scale = unit.astype(np.float32).reshape(() if unit.size == 1 else -1)
-    bias = dequantizer_like(m.b, [codes, scale], source.domain)
-    return New(root.op, [m.x, m.w, bias], like=root)
+    domain = "" if m.x.producer is None else m.x.producer.domain
+    return New(root.op, [m.x, m.w, dequantizer_like(m.b, [codes, scale], domain)], like=root)
+
+
+def _unit(node: Node, y: Quantized) -> Array | None:
+    """The scale of the sums of 8-bit products that a result y is made of; None if NNAPI knows no such unit."""
+    x, w = dequantized(node.input(0), node), dequantized(node.input(1), node)
+    if x is None or w is None or not {x.dtype, w.dtype, y.dtype} <= BYTES:
+        return None
+    columns = 0 if node.op == "Conv" or node.attr("transB", 0) else 1
+    fits = x.is_per_tensor and y.is_per_tensor and is_scaled_along(w, columns)
+    return scale_of_sum(x, w) if fits else None
 
 
 def _result(node: Node) -> Quantized | None:

@@ -13,11 +13,16 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.pad import pad_value
+from ortconv.optimizer.basic.transpose_handlers import compress
 from ortconv.optimizer.conditions import RESHAPES, split_sizes, stated_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, mul, op, reshape, reshaped, shape_of, sliced, transpose
+from ortconv.optimizer.parts import slice_of
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
+
+SLICE_BY_INPUTS = 10
+"""The operator set from which on Slice has its bounds as inputs."""
 
 MOST_AXES = 4
 """Maximum rank that NNAPI supports."""
@@ -129,6 +134,36 @@ def _merged_operands(whole: tuple[int, ...], *operands: tuple[int, ...]) -> list
         elif size != 1:
             runs.append((size, stretches))
     return [tuple(1 if stretched else size for stretched in stretches) for size, stretches in runs]
+
+
+@rule(
+    "SliceToRank4", P("Gather", "x", C("index", one=True)), P("Squeeze", P("Slice", ...), ...), P("Squeeze", "x", ...)
+)
+def lower_slice(m: Match) -> Replacement:
+    """One of the slices that are stacked in Transpose(Reshape(x)) with rank 5 or more  ->  Transpose(Reshape(Slice(Reshape(x))))
+    with at most rank 4, as for query, key and value of a projection
+
+    Opt-in: useful only for an accelerator that supports only up to rank 4.
+    """
+    part = slice_of(m.root.out) if m.graph.opset() >= SLICE_BY_INPUTS else None
+    move = None if part is None else producer_of(part.x, "Transpose")
+    stack = None if part is None else part.x if move is None else move.inputs[0]
+    shape, source = shape_of(stack), _source(stack)
+    if part is None or shape is None or source is None or len(shape) != MOST_AXES + 1:
+        return None
+    if _is_elsewhere(m.root, part.x, stack):
+        return None
+    perm = transpose_perm(move) or tuple(range(len(shape)))
+    axis, order = perm[part.axis], compress(perm, (part.axis,))
+    rows = reshape(source, (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])))
+    found = reshape(sliced(rows, (part.start,), (part.end,), (1,)), shape[:axis] + shape[axis + 1 :])
+    return found if order is None else transpose(found, order)
+
+
+def _is_elsewhere(root: Node, *values: Value | None) -> bool:
+    """True if another provider than that of the root computes its input 0, or one of these values."""
+    makers = [value.producer for value in (*values, root.inputs[0]) if value is not None]
+    return any(maker is not None and maker.ep != root.ep for maker in makers)
 
 
 LARGEST_CONSTANT = 1 << 20
@@ -340,6 +375,7 @@ RULES = (
     lower_transpose
     + lower_concat
     + lower_binary
+    + lower_slice
     + unary_of_low_rank
     + expand
     + tile

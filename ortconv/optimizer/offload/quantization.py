@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from ortconv.ir.graph import Ints, Node, Value
-from ortconv.ir.operands import axes_of
+from ortconv.ir.operands import axes_of, producer_of
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.nnapi import rewrite_signed_gemm
 from ortconv.optimizer.conditions import are_numbers
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
-from ortconv.optimizer.offload.parts import op, reshape
+from ortconv.optimizer.offload.parts import op, reshape, shape_of
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.qdq_forms import OLDEST, QDQ_FORMS, dequantize, matmul_between_quantizers, quantize
 from ortconv.optimizer.quantizers import BYTES, quantized, quantizer, same_parameters
@@ -88,15 +88,20 @@ def quantized_mean(m: Match) -> Replacement:
     Opt-in: useful only if an accelerator supports only AveragePool of these in 8 bits.
     """
     mean, dq = m.node("mean"), m.node("dq")
-    x, y, shape = quantized(dq), quantizer(m.root), dq.out.static_shape
-    if x is None or y is None or not same_parameters(x, y) or shape is None or len(shape) != 4 or 0 in shape:
+    x, y, shape = quantized(dq), quantizer(m.root), shape_of(dq.out)
+    if x is None or y is None or shape is None or len(shape) != 4 or not same_parameters(x, y):
         return None
-    if mean.domain or (mean.op == "ReduceMean" and {a % 4 for a in axes_of(mean) or ()} != {2, 3}):
+    if mean.op == "ReduceMean" and not _is_of_images(mean):
         return None
     pool = New("AveragePool", [dq.out], {"kernel_shape": Ints(shape[2:])}, like=mean)
     if mean.out.rank != 4:
         pool = reshape(_requantized(pool, m.s, m.z), shape[:2])
     return New("QuantizeLinear", [pool, m.s, m.z], like=m.root)
+
+
+def _is_of_images(mean: Node) -> bool:
+    """True for a ReduceMean of the last two of four axes."""
+    return {axis % 4 for axis in axes_of(mean) or ()} == {2, 3}
 
 
 @rule("QLinearToQDQ", P(tuple(QDQ_FORMS), ..., domain=MICROSOFT), P("QLinearMatMul", ...))
@@ -123,14 +128,15 @@ def mover_between_quantizers(m: Match) -> Replacement:
 
 def _scale_behind(x: Value) -> tuple[Value, Value | None] | None:
     """The scale and zero point of integers, from the operator that computed them; None if they are not constant numbers."""
+    while (mover := producer_of(x, *_MOVERS)) is not None:
+        x = mover.present_inputs[0]
     node = x.producer
-    while node is not None and node.op in _MOVERS and node.domain == "" and (source := node.input(0)) is not None:
-        node = source.producer
-    slot = None if node is None else _RESULT_SCALE.get(node.op)
-    scale, zero = (None, None) if node is None or slot is None else (node.input(slot), node.input(slot + 1))
-    if scale is None or not are_numbers([scale] if zero is None else [scale, zero], 1):
+    slot = _RESULT_SCALE.get(node.op) if node is not None else None
+    if node is None or slot is None:
         return None
-    return scale, zero
+    scale, zero = node.inputs[slot], node.input(slot + 1)
+    known = [v for v in (scale, zero) if v is not None]
+    return (scale, zero) if scale is not None and are_numbers(known, 1) else None
 
 
 def _feeds_quantizers(node: Node) -> bool:
