@@ -168,19 +168,50 @@ FINE = 1 / 8
 """The largest scale of the sum, relative to the scale of the result, at which a float bias may be rounded to it."""
 
 
-def rounded_bias(bias: Value, unit: Array, y: Quantized | None) -> Array | None:
-    """A float32 constant of rank 1 as int32 with the scale `unit`; None if the scale is not fine enough for the result y."""
-    step = None if y is None else elements(y.scale)
-    return None if step is None or not np.all(unit <= step[0] * FINE) else bias_as_int32(bias, unit)
+def rounded_bias(bias: Array, unit: Array, y: Quantized | None) -> Array | None:
+    """A vector of reals as int32 with the scale `unit`; None if that rounds them, though it is not fine enough for the result y."""
+    codes, step = as_int32(bias, unit), None if y is None else elements(y.scale)
+    is_fine = step is not None and np.all(unit <= step[0] * FINE)
+    return codes if codes is not None and (is_fine or np.array_equal(codes * unit, bias)) else None
 
 
-def bias_as_int32(bias: Value, unit: Array) -> Array | None:
-    """A float32 constant of rank 1, divided by one scale, or one for each element, and rounded; None if int32 cannot hold it."""
-    const = bias.constant
-    if const is None or const.dtype is not DType.FLOAT or const.rank != 1 or unit.size not in (1, const.size):
+def as_int32(reals: Array, unit: Array) -> Array | None:
+    """A vector divided by one scale, or one for each element, and rounded; None if int32 cannot hold it."""
+    if reals.ndim != 1 or unit.size not in (1, reals.size):
         return None
-    codes = np.rint(const.numpy().astype(np.float64) / unit)
+    codes = np.rint(reals.astype(np.float64) / unit)
     return codes.astype(np.int32) if np.all(np.abs(codes) < INT32_MAX) else None
+
+
+def constant_reals(value: Value, reader: Node) -> Array | None:
+    """A float32 constant, or one that is stored as integers with their scales; None for any other value."""
+    const, q = value.constant, dequantized(value, reader)
+    if q is None:
+        return const.numpy() if const is not None and const.dtype is DType.FLOAT else None
+    codes, scale, zero = q.value.constant, q.scale.constant, zero_points(q)
+    if codes is None or scale is None or zero is None or codes.dtype not in INTEGERS | {DType.INT32}:
+        return None
+    if not q.is_per_tensor and not (codes.rank == 1 and scale.shape == codes.shape and zero.size in (1, scale.size)):
+        return None
+    integers, steps = codes.numpy().astype(np.float64), scale.numpy().reshape(-1)
+    return (integers - (zero if codes.rank else zero[0])).astype(np.float32) * (steps if codes.rank else steps[0])
+
+
+CLOSE = 1e-6
+"""Relative tolerance for the scale of a bias to equal the scale of the sum."""
+
+
+def is_in_unit(q: Quantized, unit: Array) -> bool:
+    """True if a bias is int32 and has zero point 0 and, up to rounding, this scale."""
+    scale, zero = elements(q.scale), zero_points(q)
+    if q.dtype is not DType.INT32 or scale is None or zero is None or zero.any():
+        return False
+    length = q.value.dim(-1) if q.value.rank else 1
+    if scale.size not in (1, length) or unit.size not in (1, length):
+        return False
+    if not q.is_per_tensor and q.value.rank != 1:
+        return False
+    return bool(np.all(np.abs(scale - unit) <= CLOSE * unit))
 
 
 def as_unsigned(q: Quantized, near: Node) -> Quantized:

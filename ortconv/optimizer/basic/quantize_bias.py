@@ -7,12 +7,14 @@ import numpy as np
 from ortconv.ir.graph import Node
 from ortconv.ir.operands import only_reader
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import (
     BYTES,
     Quantized,
+    constant_reals,
     dequantized,
     dequantizer_like,
+    is_in_unit,
     is_quantizer,
     is_scaled_along,
     quantizer,
@@ -21,7 +23,7 @@ from ortconv.optimizer.quantizers import (
 )
 
 
-@rule("BiasQuantization", P(("Conv", "Gemm"), "x", "w", C("b")))
+@rule("BiasQuantization", P(("Conv", "Gemm"), "x", "w", "b"))
 def quantize_bias(m: Match) -> Replacement:
     """Q(Conv(DQ(x), DQ(w), b))  ->  Q(Conv(DQ(x), DQ(w), DQ(b'))) with b' int32 in steps of the product of both scales; also Gemm
 
@@ -40,7 +42,10 @@ def quantize_bias(m: Match) -> Replacement:
     unit = scale_of_sum(x, w)
     if unit is None or root.attr("alpha", 1.0) != 1 or root.attr("beta", 1.0) != 1:
         return None
-    codes = rounded_bias(m.b, unit, y)
+    stored, reals = dequantized(m.b, root), constant_reals(m.b, root)
+    if reals is None or (stored is not None and is_in_unit(stored, unit)):
+        return None
+    codes = rounded_bias(reals, unit, y)
     if codes is None:
         return None
     scale = unit.astype(np.float32).reshape(() if unit.size == 1 else -1)

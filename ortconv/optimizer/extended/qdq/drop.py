@@ -110,13 +110,18 @@ def _saturates(q: Node, number: float, *, low: bool) -> bool:
         return False
     if number == (-np.inf if low else np.inf):
         return True
+    codes, (bottom, top) = _codes(y, number), LIMITS[y.dtype]
+    return codes is not None and bool(np.all(codes <= bottom) if low else np.all(codes >= top))
+
+
+def _codes(y: Quantized, number: float) -> Array | None:
+    """A number, quantized in float32 with each scale, but not limited; None if that is not constant."""
     scale, zero = elements(y.scale), zero_points(y)
     if scale is None or zero is None or np.isnan(number):
-        return False
-    bottom, top = LIMITS[y.dtype]
+        return None
     with np.errstate(over="ignore"):
         codes: Array = np.rint(np.float32(number) / scale.astype(np.float32)) + zero
-    return bool(np.all(codes <= bottom) if low else np.all(codes >= top))
+    return codes
 
 
 @rule(
