@@ -15,7 +15,7 @@ from ortconv.ir.operands import clip_bounds, ints, only_use
 from ortconv.ir.resize import resizing
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import New, Out, Replacement, rule
+from ortconv.optimizer.engine import New, NewInput, Out, Replacement, Rule, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.quantizers import (
     BYTES,
@@ -46,6 +46,9 @@ class Mover(NamedTuple):
     types: frozenset[DType]
     where: Callable[[Node], bool] | None = None
 
+
+CLIP_OF_INTEGERS = 12
+"""The operator set from which Clip has kernels for 8-bit integers."""
 
 MOVERS = {
     **dict.fromkeys(("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Gather", "GatherElements", "Slice",
@@ -162,6 +165,36 @@ def cancel_pair(m: Match) -> Replacement:
     if x is None or y is None or x.dtype not in INTEGERS or not same_parameters(x, y):
         return None
     return m.x
+
+
+def behind_clamp(r: Rule) -> Rule:
+    """The variant of a rule for Q(op(...)) that matches Q(Relu(op(...))) and Q(Clip(op(...)))."""
+    result, *parameters = r.pattern.inputs
+    clamp = P(("Relu", "Clip"), result, ..., name="clamp")
+    return r._replace(pattern=P(r.pattern.ops, clamp, *parameters, domain=r.pattern.domain))
+
+
+def with_integer_clip(r: Rule) -> Rule:
+    """The variant of a rule for results with a Relu or Clip before the QuantizeLinear."""
+
+    def limit(m: Match) -> Replacement:
+        "Q(Clip(op(DQ(x), ...)))  ->  Clip(op on integers), also Relu"
+        bounds = _integer_bounds(m)
+        made = None if bounds is None else r.build(m)
+        return New("Clip", [made, *bounds], {}, like=m.node("clamp")) if bounds and isinstance(made, New) else None
+
+    return behind_clamp(r)._replace(build=limit)
+
+
+def _integer_bounds(m: Match) -> list[NewInput] | None:
+    """The bounds of a Relu or Clip as integers of an 8-bit result; None if they are unknown, or without a Clip of integers."""
+    y = quantizer(m.root)
+    if y is None or y.dtype not in BYTES or not y.is_per_tensor or m.graph.opset() < CLIP_OF_INTEGERS:
+        return None
+    low, high = (_codes(y, bound) for bound in clip_bounds(m.node("clamp")))
+    if low is None or high is None:
+        return None
+    return [np.array(np.clip(codes[0], *LIMITS[y.dtype]), y.dtype.numpy) for codes in (low, high)]
 
 
 CLAMP_RULES = drop_clip + drop_relu

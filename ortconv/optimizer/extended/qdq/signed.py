@@ -10,6 +10,7 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.extended.qdq import product
+from ortconv.optimizer.extended.qdq.drop import with_integer_clip
 from ortconv.optimizer.passes import Worklist
 from ortconv.optimizer.quantizers import Quantized, dequantized, elements, is_quantizer, quantizer, zero_points
 
@@ -90,7 +91,10 @@ def _shift(node: Node, readers: list[Node], shared: dict[tuple[int, Shape], Valu
     node.out.retype(TensorType(DType.UINT8, node.out.shape))
 
 
-PRODUCTS = tuple(Worklist(map(product.with_signed, rules)) for rules in (product.RULES, product.FLOAT_RULES))
+SIGNED = [product.with_signed(r) for r in product.RULES]
+PRODUCTS = tuple(
+    map(Worklist, ((*SIGNED, *map(with_integer_clip, SIGNED)), map(product.with_signed, product.FLOAT_RULES)))
+)
 
 
 def fuse_products(graph: Graph, context: Context) -> int:
