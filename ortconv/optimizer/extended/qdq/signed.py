@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operands import only_reader
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.extended.qdq import product
@@ -21,12 +22,16 @@ def shift_activations(graph: Graph, context: Context) -> int:
     Counterpart: QDQS8ToU8Transformer
     Differs: not for the platform arm, as with session.qdqisint8allowed.
     """
-    return _shift_where(
-        graph,
-        context,
-        "QDQS8ToU8Transformer",
-        lambda readers: sum(len(r.out.uses) + r.out.is_output for r in readers) == 1,
-    )
+    return _shift_where(graph, context, "QDQS8ToU8Transformer", _have_one_reader)
+
+
+def _have_one_reader(readers: list[Node]) -> bool:
+    """True if one node reads the reals, or those of one HardSwish."""
+    users = [user for r in readers for user, _ in r.out.uses]
+    if len(users) == 2 and len(readers) == 1 and {user.op for user in users} == {"HardSigmoid", "Mul"}:
+        sigmoid, product = sorted(users, key=lambda user: user.op)
+        users = [product] if only_reader(sigmoid.out) is product else users
+    return len(users) + sum(r.out.is_output for r in readers) == 1
 
 
 def shift_shared_activations(graph: Graph, context: Context) -> int:
