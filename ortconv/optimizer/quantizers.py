@@ -214,6 +214,27 @@ def is_in_unit(q: Quantized, unit: Array) -> bool:
     return bool(np.all(np.abs(scale - unit) <= CLOSE * unit))
 
 
+def saturates(q: Node, number: float, *, low: bool) -> bool:
+    """True if the number, quantized in float32, is the smallest or largest integer everywhere."""
+    y = quantizer(q)
+    if y is None or y.dtype not in LIMITS:
+        return False
+    if number == (-np.inf if low else np.inf):
+        return True
+    codes, (bottom, top) = codes_of(y, number), LIMITS[y.dtype]
+    return codes is not None and bool(np.all(codes <= bottom) if low else np.all(codes >= top))
+
+
+def codes_of(y: Quantized, number: float) -> Array | None:
+    """A number, quantized in float32 with each scale, but not limited; None if that is not constant."""
+    scale, zero = elements(y.scale), zero_points(y)
+    if scale is None or zero is None or np.isnan(number):
+        return None
+    with np.errstate(over="ignore"):
+        codes: Array = np.rint(np.float32(number) / scale.astype(np.float32)) + zero
+    return codes
+
+
 def as_unsigned(q: Quantized, near: Node) -> Quantized:
     """An int8 constant as uint8, with the same real values."""
     zero = zero_points(q)

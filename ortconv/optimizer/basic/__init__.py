@@ -41,6 +41,7 @@ PASSES = (
     Pass("GeluFusion", "basic.layer_norm:fuse_gelu", "Erf"),
     Pass("LayerNormFusion", "basic.layer_norm:LAYER_NORM", "ReduceMean", "GlobalAveragePool", "LayerNormalization"),
     Pass("GroupNormFusion", "basic.group_norm:fuse_group_norm", "GroupNormalization", for_cpu=True),
+    Pass("ChannelScaleFusion", "basic.channel_scales:RULES", "Conv", also=QUANTIZERS),
     Pass("QDQPropagation", "basic.qdq:propagate", *QUANTIZERS),
     Pass("EnsureUniqueDQForNodeUnit", "basic.qdq:give_each_reader_its_own", *QUANTIZERS),
     Pass("TransposedWeights", "basic.qdq:transpose_weight", *DEQUANTIZE),

@@ -13,7 +13,6 @@ import numpy as np
 from ortconv.ir.graph import Node
 from ortconv.ir.operands import clip_bounds, ints, only_use
 from ortconv.ir.resize import resizing
-from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, Rule, rule
 from ortconv.optimizer.pattern import C, Match, P
@@ -23,13 +22,13 @@ from ortconv.optimizer.quantizers import (
     INTEGERS,
     LIMITS,
     Quantized,
+    codes_of,
     dequantized,
-    elements,
     is_quantizer,
     quantize_patterns,
     quantizer,
     same_parameters,
-    zero_points,
+    saturates,
 )
 
 
@@ -106,27 +105,6 @@ def drop_before_arg_max(m: Match) -> Replacement:
     return None if x.scale.constant is None else New("ArgMax", [x.value], like=m.root)
 
 
-def _saturates(q: Node, number: float, *, low: bool) -> bool:
-    """True if the number, quantized in float32, is the smallest or largest integer everywhere."""
-    y = quantizer(q)
-    if y is None or y.dtype not in LIMITS:
-        return False
-    if number == (-np.inf if low else np.inf):
-        return True
-    codes, (bottom, top) = _codes(y, number), LIMITS[y.dtype]
-    return codes is not None and bool(np.all(codes <= bottom) if low else np.all(codes >= top))
-
-
-def _codes(y: Quantized, number: float) -> Array | None:
-    """A number, quantized in float32 with each scale, but not limited; None if that is not constant."""
-    scale, zero = elements(y.scale), zero_points(y)
-    if scale is None or zero is None or np.isnan(number):
-        return None
-    with np.errstate(over="ignore"):
-        codes: Array = np.rint(np.float32(number) / scale.astype(np.float32)) + zero
-    return codes
-
-
 @rule(
     "ClipQuantRewrite",
     *quantize_patterns(P("Clip", "x", C("low", optional=True), C("high", optional=True), name="clamp")),
@@ -137,7 +115,7 @@ def drop_clip(m: Match) -> Replacement:
     Counterpart: ClipQuantRewrite
     """
     low, high = clip_bounds(m.node("clamp"))
-    if not (_saturates(m.root, low, low=True) and _saturates(m.root, high, low=False)):
+    if not (saturates(m.root, low, low=True) and saturates(m.root, high, low=False)):
         return None
     return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
 
@@ -191,7 +169,7 @@ def _integer_bounds(m: Match) -> list[NewInput] | None:
     y = quantizer(m.root)
     if y is None or y.dtype not in BYTES or not y.is_per_tensor or m.graph.opset() < CLIP_OF_INTEGERS:
         return None
-    low, high = (_codes(y, bound) for bound in clip_bounds(m.node("clamp")))
+    low, high = (codes_of(y, bound) for bound in clip_bounds(m.node("clamp")))
     if low is None or high is None:
         return None
     return [np.array(np.clip(codes[0], *LIMITS[y.dtype]), y.dtype.numpy) for codes in (low, high)]

@@ -13,7 +13,15 @@ from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.extended.qdq import product
 from ortconv.optimizer.extended.qdq.drop import with_integer_clip
 from ortconv.optimizer.passes import Worklist
-from ortconv.optimizer.quantizers import Quantized, dequantized, elements, is_quantizer, quantizer, zero_points
+from ortconv.optimizer.quantizers import (
+    Quantized,
+    dequantized,
+    elements,
+    is_quantizer,
+    quantized,
+    quantizer,
+    zero_points,
+)
 
 
 def shift_activations(graph: Graph, context: Context) -> int:
@@ -68,11 +76,12 @@ def _readers(node: Node) -> list[Node]:
 
 
 def _int8_result(node: Node) -> Quantized | None:
-    """The int8 result of a QuantizeLinear with constant parameters per tensor, unless the graph returns it; else None."""
+    """The int8 result of a QuantizeLinear with constant scales and one zero point, unless the graph returns it; else None."""
     if not is_quantizer(node, "QuantizeLinear") or node.out.dtype is not DType.INT8:
         return None
     y = None if node.out.is_output else quantizer(node)
-    return y if y is not None and y.is_constant and y.is_per_tensor else None
+    zeros = None if y is None else zero_points(y)
+    return None if y is None or zeros is None or elements(y.scale) is None or np.any(zeros != zeros[0]) else y
 
 
 def _has_zero(reader: Node, node: Node, y: Quantized) -> bool:
@@ -85,14 +94,16 @@ def _has_zero(reader: Node, node: Node, y: Quantized) -> bool:
 
 
 def _shift(node: Node, readers: list[Node], shared: dict[tuple[int, Shape], Value]) -> None:
-    graph, zero = node.parent, node.input(2)
-    old = 0 if zero is None or zero.constant is None else int(zero.constant.item())
-    shape: Shape = () if zero is None else zero.static_shape or ()
-    new = shared.get((old, shape)) or constant(node, np.full(shape, old + 128, np.uint8))
-    shared[old, shape] = new
-    node.attrs.pop("output_dtype", None)
     for user in (node, *readers):
-        graph.set_input(user, 2, new)
+        q = quantized(user)
+        assert q is not None
+        zeros, like = zero_points(q), q.zero_point or q.scale
+        assert zeros is not None
+        old, shape = int(zeros[0]), like.static_shape or ()
+        new = shared.get((old, shape)) or constant(node, np.full(shape, old + 128, np.uint8))
+        shared[old, shape] = new
+        user.parent.set_input(user, 2, new)
+    node.attrs.pop("output_dtype", None)
     node.out.retype(TensorType(DType.UINT8, node.out.shape))
 
 
