@@ -36,17 +36,21 @@ def scale_filters(m: Match) -> Replacement:
     Integer kernels and accelerators support no scales of channels in activations, which NNCF uses before depthwise convolutions.
     """
     conv, x = m.root, dequantized(m.node("dq").out, m.root)
-    scales = None if x is None else _scales_of_channels(x)
+    scales = None if x is None else scales_of_channels(x)
     if x is None or scales is None or conv.attr("group", 1) != scales.size or m.w.dim(0) is None:
         return None
-    filters, scale = m.w.dim(0), _common(scales)
+    filters, scale = m.w.dim(0), common_scale(scales)
     if not isinstance(filters, int) or not filters or filters % scales.size:
         return None
     w = _rescaled(m.w, np.repeat(scales / scale, filters // scales.size), conv)
     if w is None:
         return None
     dq = New(
-        "DequantizeLinear", [x.value, *_parameters(x, scale)], {}, like=m.node("dq"), types=(m.node("dq").out.type,)
+        "DequantizeLinear",
+        [x.value, *single_parameters(x, scale)],
+        {},
+        like=m.node("dq"),
+        types=(m.node("dq").out.type,),
     )
     return New("Conv", [dq, w, *conv.inputs[2:]], like=conv)
 
@@ -60,22 +64,22 @@ _CONV = P("Conv", "x", "w", "b?", name="conv")
 def unscale_filters(m: Match) -> Replacement:
     """Q(Conv(x, w, b), scales of channels)  ->  Q(Conv(x, w / scales, b / scales), one scale), also through a redundant Relu"""
     conv, y = m.node("conv"), quantizer(m.root)
-    scales = None if y is None else _scales_of_channels(y)
+    scales = None if y is None else scales_of_channels(y)
     if y is None or scales is None or m.w.dim(0) != scales.size:
         return None
     if "clamp" in m.bound:
         low, high = clip_bounds(m.node("clamp"))
         if not (saturates(m.root, low, low=True) and saturates(m.root, high, low=False)):
             return None
-    scale = _common(scales)
+    scale = common_scale(scales)
     parts = [_rescaled(part, scale / scales, conv) for part in m.values("w", "b")]
     if any(part is None for part in parts):
         return None
     result = New("Conv", [m.x, *parts], like=conv, types=(conv.out.type,))
-    return New("QuantizeLinear", [result, *_parameters(y, scale)], {}, like=m.root)
+    return New("QuantizeLinear", [result, *single_parameters(y, scale)], {}, like=m.root)
 
 
-def _scales_of_channels(q: Quantized) -> Array | None:
+def scales_of_channels(q: Quantized) -> Array | None:
     """The scales of the channels of 8-bit activations that have one zero point; None for other tensors."""
     scales, zeros = elements(q.scale), zero_points(q)
     if scales is None or zeros is None or q.is_per_tensor or q.dtype not in BYTES or q.value.constant is not None:
@@ -83,12 +87,13 @@ def _scales_of_channels(q: Quantized) -> Array | None:
     return scales if is_scaled_along(q, CHANNELS) and np.all(zeros == zeros[0]) else None
 
 
-def _common(scales: Array) -> float:
+def common_scale(scales: Array) -> float:
     """One scale in the place of many: a power of two, which rounds nothing."""
     return float(np.exp2(np.rint(np.log2(scales.max()))))
 
 
-def _parameters(q: Quantized, scale: float) -> list[NewInput]:
+def single_parameters(q: Quantized, scale: float) -> list[NewInput]:
+    """One scale, and the zero point of all channels."""
     zeros = zero_points(q)
     assert zeros is not None
     assert q.dtype is not None

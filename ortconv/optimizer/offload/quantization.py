@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import clip_bounds, only_reader
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.types import DType
+from ortconv.optimizer.basic.channel_scales import common_scale, scales_of_channels, single_parameters
 from ortconv.optimizer.conditions import are_numbers
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.offload.parts import op, reshape
-from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.quantizers import BYTES, quantizer, saturates
 
 FLOAT_OPS = named(
     Trait.QDQ, Trait.DQ,
@@ -63,6 +68,63 @@ def quantized_rows(m: Match) -> Replacement:
     return New("QuantizeLinear", [reshape(product, (*left[:-1], right[1])), m.s, m.z], like=m.root)
 
 
+_STORED = P("DequantizeLinear", ..., shared=True)
+_PRODUCTS = [P(("Conv", "Gemm"), _STORED, _STORED, bias, name="product") for bias in (_STORED, "b?")]
+
+
+@rule("QDQClamps", *(P("QuantizeLinear", P(("Relu", "Clip"), p, ..., name="clamp"), "s", "z") for p in _PRODUCTS))
+def quantized_clamp(m: Match) -> Replacement:
+    """QuantizeLinear(Relu(Conv))  ->  QuantizeLinear(Relu(DequantizeLinear(QuantizeLinear(Conv)))), also Clip and Gemm
+
+    Opt-in: more nodes; useful only if an accelerator computes in 8 bits only what is quantized at once, or limited only to
+        what the integers can represent.
+    """
+    y, clamp, product = quantizer(m.root), m.node("clamp"), m.node("product").out
+    if y is None or y.dtype not in BYTES or not y.is_per_tensor:
+        return None
+    low, high = clip_bounds(clamp)
+    if saturates(m.root, low, low=True) and saturates(m.root, high, low=False):
+        return None
+    again = New("DequantizeLinear", [op("QuantizeLinear", product, m.s, m.z), m.s, m.z], types=(product.type,))
+    limited = New(clamp.op, [again, *clamp.inputs[1:]], like=clamp, types=(product.type,))
+    return New("QuantizeLinear", [limited, m.s, m.z], like=m.root)
+
+
+@rule("QDQScalesOfChannels", P("QuantizeLinear", "x", ...))
+def scale_before(m: Match) -> Replacement:
+    """QuantizeLinear(x, scales of channels)  ->  QuantizeLinear(x * factors, one scale)
+
+    Opt-in: one more node; useful only if an accelerator quantizes with one scale.
+    """
+    y, rank = quantizer(m.root), m.x.rank
+    scales = None if y is None else scales_of_channels(y)
+    if y is None or scales is None or rank is None:
+        return None
+    scale = common_scale(scales)
+    factors = (scale / scales).astype(np.float32).reshape(-1, *(1,) * (rank - 2))
+    scaled = New("Mul", [m.x, factors], types=(m.x.type,))
+    return New("QuantizeLinear", [scaled, *single_parameters(y, scale)], {}, like=m.root)
+
+
+_CONSTANTS = P("DequantizeLinear", C("w"), C("scale"), C("zero", optional=True), name="weights", shared=True)
+
+
+@rule("QDQWeightsToFloat", P(("Conv", "Gemm"), "x", _CONSTANTS, "b?"))
+def float_weights(m: Match) -> Replacement:
+    """Conv(x, DequantizeLinear(w)), whose result is not quantized  ->  Conv(x, w in float), also Gemm
+
+    Opt-in: larger weights; useful only if an accelerator supports no float operators with weights in 8 bits.
+    """
+    from ortconv.executor.kernels.evaluate import evaluate
+
+    reader = only_reader(m.root.out)
+    if reader is not None and reader.op in ("Clip", "Relu"):
+        reader = only_reader(reader.out)
+    if reader is not None and reader.op == "QuantizeLinear":
+        return None
+    return New(m.root.op, [m.x, evaluate(m.node("weights"))[0], *m.root.inputs[2:]], like=m.root)
+
+
 def _feeds_quantizers(node: Node) -> bool:
     return all(v is not None and all(user.op == "QuantizeLinear" for user, _ in v.uses) for v in node.outputs)
 
@@ -95,4 +157,4 @@ def parts_in_float(m: Match) -> Replacement:
     return (y, *(Out(y, i) for i in range(1, count)))
 
 
-RULES = quantized_reshape + quantized_rows + in_float + parts_in_float
+RULES = quantized_reshape + quantized_rows + quantized_clamp + scale_before + float_weights + in_float + parts_in_float

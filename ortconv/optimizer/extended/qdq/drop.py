@@ -164,6 +164,15 @@ def with_integer_clip(r: Rule) -> Rule:
     return behind_clamp(r)._replace(build=limit)
 
 
+@rule("QDQSelectorActionTransformer", *quantize_patterns(P(("Relu", "Clip"), ..., name="clamp")))
+def clip_integers(m: Match) -> Replacement:
+    "Q(Clip(DQ(x)))  ->  Clip(x), if both have the same parameters, also Relu"
+    x, y = dequantized(m.node("clamp").input(0), m.root), quantizer(m.root)
+    if x is None or y is None or not same_parameters(x, y) or not (bounds := _integer_bounds(m)):
+        return None
+    return New("Clip", [x.value, *bounds], {}, like=m.node("clamp"))
+
+
 def _integer_bounds(m: Match) -> list[NewInput] | None:
     """The bounds of a Relu or Clip as integers of an 8-bit result; None if they are unknown, or without a Clip of integers."""
     y = quantizer(m.root)

@@ -222,4 +222,4 @@ def _exactly(value: Value, like: Quantized, near: Node) -> Quantized | None:
 
 RULES = fuse_counterpart + fuse_concat + fuse_where
 KERNELS = RULES + product.RULES
-BETWEEN_QUANTIZERS = (*drop.RULES, *KERNELS, *map(drop.with_integer_clip, KERNELS))
+BETWEEN_QUANTIZERS = (*drop.RULES, *KERNELS, *map(drop.with_integer_clip, KERNELS), *drop.clip_integers)
