@@ -261,8 +261,8 @@ def test_limited_results_of_quantized_units_go_to_nnapi(tmp_path: Path) -> None:
     """As TensorRT's tools quantize, symmetrically: a Relu that the integers do not imply, and a residual sum in float."""
     proto = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["": 13]>
-        g (float[1,2,4,4] x) => (float[1,2,4,4] y) <float s = {0.02}, float t = {0.05}, int8 z = {0}, int8[2,2,1,1] v = {100, -50, 25, 50},
-            float[2] k = {0.01, 0.02}, int8[2] n = {0, 0}, float[2] b = {0.5001, -0.25}> {
+        g (float[1,2,4,4] x) => (float[1,2,4,4] y) <float s = {0.02}, float t = {0.05}, int8 z = {0},
+            int8[2,2,1,1] v = {100, -50, 25, 50}, float[2] k = {0.01, 0.02}, int8[2] n = {0, 0}, float[2] b = {0.5001, -0.25}> {
             q = QuantizeLinear(x, s, z)
             d = DequantizeLinear(q, s, z)
             w = DequantizeLinear<axis = 0>(v, k, n)
