@@ -1,4 +1,4 @@
-"""Moves the scales of channels from quantized activations to the weights of the convolutions around them."""
+"""Moves scales of channels into quantized weights: those of activations before and behind a convolution, and constant factors."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import clip_bounds
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
+from ortconv.optimizer.basic.fold_conv import PARAMETERS, arithmetic, batch_norm
 from ortconv.optimizer.basic.qdq import PER_AXIS
+from ortconv.optimizer.conditions import array_of, rounded
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.pattern import C, Match, P, with_factor
 from ortconv.optimizer.quantizers import (
     BYTES,
     LARGEST_SCALE,
     SMALLEST_SCALE,
     Quantized,
+    constant_reals,
     dequantized,
     dequantizer_like,
     elements,
@@ -79,6 +82,38 @@ def unscale_filters(m: Match) -> Replacement:
     return New("QuantizeLinear", [result, *single_parameters(y, scale)], {}, like=m.root)
 
 
+_STORED = P("Conv", "x", P("DequantizeLinear", C("codes"), ..., shared=True), "b?", name="conv")
+
+
+@rule(
+    "ChannelScaleFusion",
+    *with_factor(_STORED, C("k")),
+    P("Add", _STORED, C("k"), commutative=True),
+    P("Sub", _STORED, C("k")),
+    P("BatchNormalization", _STORED, *PARAMETERS),
+)
+def scale_results(m: Match) -> Replacement:
+    """Conv(x, DQ(w), b) * k  ->  Conv(x, DQ(w) with other scales, b * k); also /, +, - and BatchNormalization
+
+    PyTorch exports such networks after training for quantization.
+    """
+    conv, w = m.node("conv"), m.tensor("codes")
+    known = m.optional("k")
+    affine = batch_norm(m.root) if known is None else arithmetic(m.root, known, w.rank, w.shape[0] if w.rank else 0)
+    bias = np.zeros(1) if m.b is None else constant_reals(m.b, conv)
+    if affine is None or bias is None or w.rank < 3 or affine.scale.shape != w.shape[:1] or bias.ndim != 1:
+        return None
+    kept, weights = np.all(affine.scale == 1), conv.inputs[1]
+    assert weights is not None
+    scaled = weights if kept else _rescaled(weights, affine.scale, conv)
+    shifted: NewInput | None = rounded(bias * affine.scale + affine.shift, DType.FLOAT)
+    if scaled is None or shifted is None:
+        return None
+    if m.b is not None and not affine.shift.any() and (stored := _rescaled(m.b, affine.scale, conv)) is not None:
+        shifted = stored
+    return New("Conv", [m.x, scaled, shifted], like=conv, types=(m.root.out.type,))
+
+
 def scales_of_channels(q: Quantized) -> Array | None:
     """The scales of the channels of 8-bit activations that have one zero point; None for other tensors."""
     scales, zeros = elements(q.scale), zero_points(q)
@@ -115,11 +150,24 @@ def _rescaled(value: Value, factors: Array, reader: Node) -> NewInput | None:
         or not is_scaled_along(q, 0)
     ):
         return None
-    scales = scale * factors
-    if not SMALLEST_SCALE < scales.min() <= scales.max() < LARGEST_SCALE or q.dtype is None:
+    codes, scales = _with_signs(q, factors), scale * np.abs(factors)
+    if codes is None or q.dtype is None or not SMALLEST_SCALE < scales.min() <= scales.max() < LARGEST_SCALE:
         return None
     zero = [] if q.zero_point is None else [np.broadcast_to(zeros, factors.shape).astype(q.dtype.numpy)]
-    return dequantizer_like(value, [q.value, scales.astype(np.float32), *zero], "")
+    return dequantizer_like(value, [codes, scales.astype(np.float32), *zero], "")
 
 
-RULES = scale_filters + unscale_filters
+def _with_signs(q: Quantized, factors: Array) -> NewInput | None:
+    """The integers with the signs of factors; None if these cannot express that."""
+    negative, zeros = factors < 0, zero_points(q)
+    if not negative.any():
+        return q.value
+    codes = array_of(q.value)
+    if codes.dtype.kind != "i" or zeros is None or zeros.any() or codes.min() == np.iinfo(codes.dtype).min:
+        return None
+    signs = np.where(negative, -1, 1).astype(codes.dtype)
+    flipped: Array = codes * signs.reshape(-1, *(1,) * (codes.ndim - 1))
+    return flipped
+
+
+RULES = scale_filters + unscale_filters + scale_results
