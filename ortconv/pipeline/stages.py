@@ -110,7 +110,8 @@ def optimize(
         if offload is Offload.WHERE_IT_HELPS and targets:
             from ortconv.pipeline.maximize_offload import maximize
 
-            gain = maximize(model.graph, targets[0], (*recipe.offload, *recipe.basic_for_nnapi), context, limits)
+            _run(model, recipe.basic_for_nnapi, context, observer)
+            gain = maximize(model.graph, targets[0], recipe.offload, context, limits)
             notify(observer, "offload", model)
         elif offload is not Offload.NONE:
             _run(model, recipe.offload, context, observer)

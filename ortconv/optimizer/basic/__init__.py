@@ -60,6 +60,7 @@ OPT_IN = (
     ),
     Pass("EmptyScalesElimination", "basic.nnapi:state_scales", "Resize", for_nnapi=True),
     Pass("PadSeparation", "basic.nnapi:separate_pad", "Pad", for_nnapi=True),
+    Pass("ScalarParameters", "basic.nnapi:make_scalar", *QUANTIZERS, for_nnapi=True),
     Pass("BiasQuantization", "basic.quantize_bias:quantize_bias", "Conv", "Gemm", for_nnapi=True),
     Pass("SignedGemmRewrite", "basic.nnapi:rewrite_signed_gemm", "Gemm", for_nnapi=True),
 )

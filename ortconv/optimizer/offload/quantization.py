@@ -15,7 +15,7 @@ from ortconv.optimizer.conditions import are_numbers
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.offload.parts import op, reshape
 from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.quantizers import BYTES, quantizer, saturates
+from ortconv.optimizer.quantizers import BYTES, constant_reals, quantizer, saturates
 
 FLOAT_OPS = named(
     Trait.QDQ, Trait.DQ,
@@ -122,7 +122,10 @@ def float_weights(m: Match) -> Replacement:
         reader = only_reader(reader.out)
     if reader is not None and reader.op == "QuantizeLinear":
         return None
-    return New(m.root.op, [m.x, evaluate(m.node("weights"))[0], *m.root.inputs[2:]], like=m.root)
+    bias: list[NewInput] = [*m.root.inputs[2:]]
+    if m.b is not None and m.b.producer is not None and (reals := constant_reals(m.b, m.b.producer)) is not None:
+        bias = [reals]
+    return New(m.root.op, [m.x, evaluate(m.node("weights"))[0], *bias], like=m.root)
 
 
 def _feeds_quantizers(node: Node) -> bool:
