@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.operands import only_reader
+from ortconv.ir.operands import clip_bounds, only_reader
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
@@ -16,7 +16,17 @@ from ortconv.optimizer.conditions import wide
 from ortconv.optimizer.engine import Context, New, Replacement, constant, insert_node, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.quantizers import DOMAINS, INTEGERS, LIMITS, OPS, Quantized, is_quantizer, quantized, zero_points
+from ortconv.optimizer.quantizers import (
+    DOMAINS,
+    INTEGERS,
+    LIMITS,
+    OPS,
+    Quantized,
+    is_quantizer,
+    quantized,
+    saturates,
+    zero_points,
+)
 
 PER_AXIS = 13
 """The operator set from which a quantizer may have one scale for each slice along an axis."""
@@ -114,6 +124,22 @@ def drop_wider_quantization(m: Match) -> Replacement:
     if inner != between or not _includes(inner, outer) or m.x.dtype is not DType.FLOAT:
         return None
     return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
+
+
+def _clamped(domain: str) -> P:
+    dq = P("DequantizeLinear", "x", ..., name="dq", domain=domain, shared=True)
+    return P("QuantizeLinear", P(("Relu", "Clip"), dq, ..., name="clamp"), ..., domain=domain)
+
+
+@rule("DoubleQDQPairsRemover", *map(_clamped, DOMAINS))
+def drop_clamp(m: Match) -> Replacement:
+    """QuantizeLinear(Clip(DequantizeLinear(x)))  ->  QuantizeLinear(DequantizeLinear(x)), if the Q saturates at the bounds;
+    also Relu
+    """
+    low, high = clip_bounds(m.node("clamp"))
+    if not (saturates(m.root, low, low=True) and saturates(m.root, high, low=False)):
+        return None
+    return New("QuantizeLinear", [m.node("dq").out, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
 
 
 def _includes(one: Steps | None, other: Steps | None) -> bool:
@@ -285,6 +311,28 @@ def _duplicate(graph: Graph, dq: Node) -> Value:
     return node.out
 
 
+# ---------------------------------------------------------------------- bounds
+
+
+@rule(
+    "ConstantFolding",
+    *(
+        P("DequantizeLinear", C("x", one=True), C("scale", one=True), C("zero", optional=True), domain=d)
+        for d in DOMAINS
+    ),
+)
+def fold_bound(m: Match) -> Replacement:
+    """DequantizeLinear of a constant  ->  constant, for a bound of Clip, which no integer kernel reads
+
+    Counterpart: ConstantFolding
+    Differs: ONNX Runtime folds no DequantizeLinear. AIMET quantizes bounds.
+    """
+    from ortconv.executor.kernels.evaluate import evaluate
+
+    is_bound = all(user.is_op("Clip") and slot > 0 for user, slot in m.root.out.uses)
+    return evaluate(m.root)[0] if is_bound and m.root.out.dtype is DType.FLOAT else None
+
+
 # ---------------------------------------------------------------------- transposed weights
 
 
@@ -313,4 +361,4 @@ def transpose_weight(m: Match) -> Replacement:
     return New("DequantizeLinear", [moved, *dq.inputs[1:]], attrs, domain=dq.domain)
 
 
-DOUBLE_PAIRS = drop_dequantize_quantize + drop_wider_pair + drop_wider_quantization
+DOUBLE_PAIRS = drop_dequantize_quantize + drop_clamp + drop_wider_pair + drop_wider_quantization
