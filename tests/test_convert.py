@@ -249,6 +249,8 @@ def test_float_biases_of_quantized_units_go_to_nnapi(kind: str, zero: int, tmp_p
         }}"""
     )
     target = tmp_path / "m.ort"
+    refused = ortconv.convert(proto, target, use_nnapi=True).refusals
+    assert ["--maximize-offload" in row.advice for row in refused] == [True] * (kind == "int8")
     found = ortconv.convert(proto, target, use_nnapi=True, maximize_offload=kind == "int8")
     assert found.rewrites["BiasQuantization"] == 1
     assert [len(p.nodes) for p in found.partitions or ()] == [7]
@@ -284,6 +286,27 @@ def test_limited_results_of_quantized_units_go_to_nnapi(tmp_path: Path) -> None:
     np.testing.assert_allclose(got, want, atol=0.0501)
 
 
+def test_repairs_for_nnapi_come_before_the_rewrites_for_it(tmp_path: Path) -> None:
+    """A layer with a scale for each channel is repaired, refused in 8 bits, and then computed in float."""
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 13]>
+        g (float[2,4] x) => (float[2,3] y) <float s = {0.02}, float t = {0.05}, uint8 z = {3},
+            int8[3,4] v = {1, -5, 25, 50, 0, 12, -10, 50, 10, 20, -30, 20}, float[3] k = {0.1, 0.2, 0.3}, int8[3] n = {0, 0, 0},
+            float[3] b = {1, 2, 3}> {
+            q = QuantizeLinear(x, s, z)
+            d = DequantizeLinear(q, s, z)
+            w = DequantizeLinear<axis = 0>(v, k, n)
+            c = Gemm<transB = 1>(d, w, b)
+            o = QuantizeLinear(c, t, z)
+            y = DequantizeLinear(o, t, z)
+        }"""
+    )
+    found = ortconv.convert(proto, tmp_path / "m.ort", use_nnapi=True, maximize_offload=True)
+    assert [*found.rewrites][:3] == ["BiasQuantization", "SignedGemmRewrite", "QDQToFloat"]
+    layer = next(node for node in ortconv.load(tmp_path / "m.ort").graph if node.op == "Gemm")
+    assert layer.ep == "NnapiExecutionProvider"
+
+
 def test_frozen_initializers_let_nnapi_and_rewrites_have_the_weights(tmp_path: Path) -> None:
     """As in models that PyTorch exported with keep_initializers_as_inputs."""
     proto = onnx.parser.parse_model(
@@ -293,7 +316,8 @@ def test_frozen_initializers_let_nnapi_and_rewrites_have_the_weights(tmp_path: P
     )
     target = tmp_path / "m.ort"
     free = ortconv.convert(proto, target, use_nnapi=True)
-    assert free.warnings == ["a caller may override 'w' and 1 other: constant only with --freeze-initializers"]
+    (warning,) = free.warnings
+    assert warning.startswith("'w' and 1 other: a constant that is also an input is never folded")
     assert [row.advice for row in free.refusals] == [
         "it is a graph input with a default value: convert --freeze-initializers"
     ]
@@ -302,6 +326,22 @@ def test_frozen_initializers_let_nnapi_and_rewrites_have_the_weights(tmp_path: P
     assert [len(p.nodes) for p in frozen.partitions or ()] == [2]
     assert [v.name for v in ortconv.Session(target).get_inputs()] == ["x"]
     assert ortconv.Session(target).get_overridable_initializers() == []
+
+
+def test_a_model_in_training_mode(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2,3] x) => (float[2,3] y) <float[3] s = {1, 2, 3}, float[3] b = {0, 0, 0}, float r = {0.5}, bool t = {1}> {
+            n, mean, var = BatchNormalization<training_mode = 1>(x, s, b, b, s)
+            d = Dropout(n, r, t)
+            y = Dropout(d, r)
+        }"""
+    )
+    (warning,) = ortconv.convert(proto, tmp_path / "m.ort").warnings
+    assert warning.startswith(
+        "2 nodes in training mode, such as BatchNormalization 'n' (export the model in inference mode"
+    )
+    assert [note.kind for note in ortconv.inspect(proto).notes if note.kind == "training"] == ["training"]
 
 
 def test_dimensions_without_a_name_have_that_of_the_input(tmp_path: Path) -> None:

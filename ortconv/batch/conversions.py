@@ -20,7 +20,7 @@ from ortconv.errors import OrtconvError, UsageError, nearest
 from ortconv.files import remove_dead_drafts, temporary_folder, write_text
 from ortconv.ir.schema import operators
 from ortconv.models import find_models
-from ortconv.onnxio.load import names_in
+from ortconv.onnxio.load import Names, names_in
 from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.pipeline.config import config_name, lines_of, ort_name, required_by
 from ortconv.pipeline.conversion import options_of
@@ -207,21 +207,21 @@ def _names(paths: Sequence[Location], crew: Crew, dims: set[str], ops: set[str])
     known_ops: set[str] = set()
     for _, names in Engine(_names_at, crew).run(paths):
         if not isinstance(names, OrtconvError):
-            known_dims |= names[0]
-            known_ops |= names[1]
+            known_dims |= names.dims
+            known_ops |= names.operators
             if dims <= known_dims and ops <= known_ops:
                 break
     return known_dims, known_ops
 
 
-def _names_at(place: Location) -> tuple[set[str], set[str]]:
-    """The symbolic dimensions and the operators of a model."""
+def _names_at(place: Location) -> Names:
+    """The names in a model."""
     if isinstance(place, Path):
-        return names_in(place)[:2]
+        return names_in(place)
     with temporary_folder() as folder:
         copy = folder / "m.onnx"
         fetch(place, copy)
-        return names_in(copy)[:2]
+        return names_in(copy)
 
 
 def _found(sources: PathLike | Sequence[PathLike]) -> tuple[Location, Sequence[Location]]:

@@ -57,7 +57,7 @@ def _send_results(result: Result, near: Path, folder: str) -> None:
 def _fetch_model(url: str, target: Path) -> None:
     """Download a model and the files with its weights."""
     fetch(url, target)
-    for name in names_in(target)[2]:
+    for name in names_in(target).external:
         path = "/".join(components(name))
         fetch(f"{posixpath.dirname(url)}/{path}", target.parent / path)
 

@@ -101,10 +101,10 @@ def absent_names(source: Path, fix_dims: Iterable[str], stop_ops: Iterable[str])
     if not (dims or ops) or is_ort(source):
         return set(), set()
     try:
-        known_dims, known_ops, _ = names_in(source)
+        known = names_in(source)
     except OrtconvError:
         return set(), set()
-    return dims - known_dims, ops - known_ops
+    return dims - known.dims, ops - known.operators
 
 
 def unknown_operators(names: Iterable[str]) -> set[str]:

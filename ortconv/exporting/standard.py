@@ -5,16 +5,16 @@ Each rule is for one operator. An operator without a rule, such as attention, st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import starmap
 
 from ortconv.ir.graph import Attribute, Node, Value
-from ortconv.ir.operands import constant_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, Rule, rule
 from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.qdq_forms import AXIS_OF_SCALES, OLDEST, QDQ_FORMS, one
 from ortconv.optimizer.quantizers import is_single
 from ortconv.optimizer.standard_forms import (
     fused_conv,
@@ -29,8 +29,6 @@ from ortconv.optimizer.standard_forms import (
 )
 
 LAYER_NORMALIZATION = 17
-AXIS_OF_SCALES = 13
-"""The operator set from which on DequantizeLinear has one scale for each index of an axis, and Softmax works on one axis."""
 WIDE_INTEGERS = 21
 """The operator set from which on QuantizeLinear and DequantizeLinear have integers of 16 and 4 bits."""
 
@@ -51,8 +49,9 @@ _FUSED: dict[str, Callable[[Node], Replacement]] = {
 """The standard form of each fused operator."""
 
 
-def _rule_of(op: str, form: Callable[[Node], Replacement]) -> Rule:
-    return Rule(f"Standard{op}", _call(op), lambda m: form(m.root))
+def _rule_of(name: str, form: Callable[[Node], Replacement], op: str = "") -> Rule:
+    """The rule for an operator, by default the one of the name."""
+    return Rule(f"Standard{name}", _call(op or name), lambda m: form(m.root))
 
 
 # ---------------------------------------------------------------------- normalization
@@ -142,85 +141,6 @@ def skip_simplified_layer_normalization(m: Match) -> Replacement:
 # ---------------------------------------------------------------------- integers
 
 
-def _one(value: Value | None) -> NewInput:
-    """A constant of one element as a scalar, which every version of the operators accepts."""
-    const = constant_of(value)
-    return const.numpy().reshape(()) if const is not None and const.size == 1 else value
-
-
-def _real(node: Node, slot: int) -> New | None:
-    """DequantizeLinear of three consecutive inputs: integers, scale and zero point. None if they need a newer operator set."""
-    x, scale, zero = (node.input(i) for i in (slot, slot + 1, slot + 2))
-    if not is_single(scale) and node.parent.opset() < AXIS_OF_SCALES:
-        return None
-    return New("DequantizeLinear", [x, _one(scale), _one(zero)][: 2 if zero is None else 3])
-
-
-def _quantized(result: NewInput, node: Node, slot: int) -> New:
-    """QuantizeLinear by two consecutive inputs: scale and zero point."""
-    scale, zero = node.input(slot), node.input(slot + 1)
-    return New("QuantizeLinear", [result, _one(scale), _one(zero)][: 2 if zero is None else 3])
-
-
-def _quantized_result(
-    node: Node,
-    op: str,
-    slots: Iterable[int],
-    result: int,
-    attrs: Mapping[str, Attribute] | None = None,
-    before: Sequence[NewInput] = (),
-) -> New | None:
-    """An operator on the dequantized operands at these slots. Its result is quantized by the inputs from `result` on."""
-    reals = [_real(node, slot) for slot in slots]
-    return None if None in reals else _quantized(New(op, [*before, *reals], attrs), node, result)
-
-
-_WITH_QLINEAR = ("Add", "AveragePool", "GlobalAveragePool", "LeakyRelu", "Mul", "Sigmoid", "Softmax")
-
-
-@rule("StandardQLinear", *(_call(f"QLinear{op}") for op in _WITH_QLINEAR))
-def qlinear(m: Match) -> Replacement:
-    "QLinearOp(x, ...)  ->  QuantizeLinear(Op(DequantizeLinear(x), ...))"
-    node = m.root
-    result = len(node.inputs) // 3 * 3  # behind the operands, of which each has a scale and a zero point
-    same_softmax = (node.attr("opset", AXIS_OF_SCALES) < AXIS_OF_SCALES) == (m.graph.opset() < AXIS_OF_SCALES)
-    if node.attr("channels_last", 0) or (node.op == "QLinearSoftmax" and not same_softmax):
-        return None
-    attrs = {k: v for k, v in node.attrs.items() if k not in ("channels_last", "opset")}
-    return _quantized_result(node, node.op.removeprefix("QLinear"), range(0, result, 3), result, attrs)
-
-
-@rule("StandardQLinear", _call("QLinearConcat"))
-def qlinear_concat(m: Match) -> Replacement:
-    "QLinearConcat(x, y, ...)  ->  QuantizeLinear(Concat(DequantizeLinear(x), DequantizeLinear(y), ...))"
-    node = m.root
-    return _quantized_result(node, "Concat", range(2, len(node.inputs), 3), 0, {"axis": node.attr("axis", 0)})
-
-
-@rule("StandardQLinear", _call("QLinearWhere"))
-def qlinear_where(m: Match) -> Replacement:
-    "QLinearWhere(condition, x, y)  ->  QuantizeLinear(Where(condition, DequantizeLinear(x), DequantizeLinear(y)))"
-    node = m.root
-    return _quantized_result(node, "Where", (1, 4), 7, before=[node.input(0)])
-
-
-@rule("StandardQGemm", _call("QGemm"))
-def qgemm(m: Match) -> Replacement:
-    "QGemm(a, b, c)  ->  Gemm(DequantizeLinear(a), DequantizeLinear(b), c in units of the sum), quantized where wanted"
-    node = m.root
-    a, b, c = _real(node, 0), _real(node, 3), node.input(6)
-    if a is None or b is None:
-        return None
-    if not is_single(node.input(4)):
-        b.attrs["axis"] = 0 if node.attr("transB", 0) else 1
-    alpha = number(node.input(1), node.attr("alpha", 1.0))
-    unit = New("Mul", [New("Mul", [_one(node.input(1)), _one(node.input(4))]), alpha])
-    bias = [] if c is None else [New("Mul", [New("Cast", [c], {"to": 1}), unit])]
-    attrs = {k: v for k, v in node.attrs.items() if k in ("alpha", "transA", "transB")}
-    made = New("Gemm", [a, b, *bias], attrs, like=node)
-    return made if node.input(7) is None else _quantized(made, node, 7)
-
-
 def _scaled_product(a: NewInput, b: Value | None, zeros: Sequence[NewInput], scale: New, bias: Value | None) -> New:
     """The product of integers as reals, with a bias if there is one."""
     product = New("Cast", [New("MatMulInteger", [a, b, *zeros])], {"to": 1})
@@ -232,8 +152,8 @@ def matmul_integer_to_float(m: Match) -> Replacement:
     "MatMulIntegerToFloat(a, b, s, t, bias)  ->  Cast(MatMulInteger(a, b)) * (s * t) + bias"
     node = m.root
     a, b, a_scale, b_scale, a_zero, b_zero, bias = (node.input(i) for i in range(7))
-    zeros: list[NewInput] = [_one(a_zero), _one(b_zero)]
-    return _scaled_product(a, b, zeros, New("Mul", [_one(a_scale), _one(b_scale)]), bias)
+    zeros: list[NewInput] = [one(a_zero), one(b_zero)]
+    return _scaled_product(a, b, zeros, New("Mul", [one(a_scale), one(b_scale)]), bias)
 
 
 @rule("StandardDynamicQuantizeMatMul", _call("DynamicQuantizeMatMul"))
@@ -242,8 +162,8 @@ def dynamic_quantize_matmul(m: Match) -> Replacement:
     node = m.root
     x, b, b_scale, b_zero, bias = (node.input(i) for i in range(5))
     quantized = New("DynamicQuantizeLinear", [x], outputs=3)
-    zeros: list[NewInput] = [Out(quantized, 2), _one(b_zero)]
-    return _scaled_product(quantized, b, zeros, New("Mul", [Out(quantized, 1), _one(b_scale)]), bias)
+    zeros: list[NewInput] = [Out(quantized, 2), one(b_zero)]
+    return _scaled_product(quantized, b, zeros, New("Mul", [Out(quantized, 1), one(b_scale)]), bias)
 
 
 @rule("StandardQuantizeLinear", *(_call(op) for op in ("QuantizeLinear", "DequantizeLinear")))
@@ -255,11 +175,11 @@ def quantize_linear(m: Match) -> Replacement:
     dtype = None if integers is None else integers.dtype
     if scale is None or dtype is None:
         return None
-    needed = 10 if dtype.bits in (8, 32) else WIDE_INTEGERS
+    needed = OLDEST if dtype.bits in (8, 32) else WIDE_INTEGERS
     if opset < (needed if is_single(scale) else max(needed, AXIS_OF_SCALES)):
         return None
     attrs = {"axis": node.attr("axis", 1)} if opset >= AXIS_OF_SCALES else {}
-    return New(node.op, [node.input(0), *map(_one, node.inputs[1:])], attrs)
+    return New(node.op, [node.input(0), *map(one, node.inputs[1:])], attrs)
 
 
 STANDARD = Pass(
@@ -270,10 +190,7 @@ STANDARD = Pass(
         *simplified_layer_normalization,
         *skip_layer_normalization,
         *skip_simplified_layer_normalization,
-        *qlinear,
-        *qlinear_concat,
-        *qlinear_where,
-        *qgemm,
+        *(_rule_of("QGemm" if op == "QGemm" else "QLinear", form, op) for op, form in QDQ_FORMS.items()),
         *matmul_integer_to_float,
         *dynamic_quantize_matmul,
         *quantize_linear,

@@ -12,7 +12,7 @@ from ortconv.errors import UsageError
 from ortconv.executor.guard import guarded
 from ortconv.gates import release_number
 from ortconv.inspection.costs import OperatorRow, PeakMemory, activation_memory, operator_rows
-from ortconv.inspection.notes import Note, bytes_of, constants, elements_of, notes
+from ortconv.inspection.notes import bytes_of, constants, elements_of, notes
 from ortconv.inspection.quantization import GroupVerdict, ModelQuantization, quantization
 from ortconv.inspection.quantization import lint as judged
 from ortconv.ir.graph import Value
@@ -21,6 +21,7 @@ from ortconv.ir.symbols import symbols_of
 from ortconv.models import ModelSource, as_file, is_ort, load
 from ortconv.ortformat.reader import format_version
 from ortconv.ortformat.releases import oldest_release
+from ortconv.pipeline.export_notes import Note
 from ortconv.pipeline.stages import optimize
 from ortconv.public import public
 from ortconv.wording import counted

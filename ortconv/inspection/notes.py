@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ortconv.files import size
 from ortconv.inspection.quantization import ModelQuantization
@@ -16,24 +15,13 @@ from ortconv.ir.types import DType
 from ortconv.ortformat.layout import LARGEST_FILE
 from ortconv.partition import Target, partition
 from ortconv.partition.policy import gate
+from ortconv.pipeline.export_notes import Note, export_notes
 from ortconv.wording import and_others, counted, fix_dim_options
 
 LARGE_SHARE = 0.4
 """A constant with this share of all constants' bytes stands out."""
 SMALL_BYTES = 1 << 16
 """With fewer bytes of constants, no constant stands out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """One thing that stands out, and the advice."""
-
-    kind: str
-    message: str
-    advice: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.message} ({self.advice})" if self.advice else self.message
 
 
 def bytes_of(value: Value) -> int:
@@ -57,6 +45,7 @@ def notes(model: Model, quantized: ModelQuantization) -> list[Note]:
     graph = model.graph
     return [
         *_shapes(graph),
+        *export_notes(graph),
         *_constants(graph),
         *_operators(graph),
         *_quantized(quantized),
@@ -83,10 +72,6 @@ def _shapes(graph: Graph) -> Iterator[Note]:
 def _constants(graph: Graph) -> Iterator[Note]:
     found = constants(graph)
     total = sum(map(bytes_of, found))
-    overridable = [v.name for v in found if v.is_input]
-    if overridable:
-        message = f"{and_others(overridable)}: a constant that is also an input is never folded"
-        yield Note("overridable", message, "ortconv convert --freeze-initializers")
     if total < SMALL_BYTES:
         return
     yield from _largest(found[0], total)

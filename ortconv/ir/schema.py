@@ -156,6 +156,13 @@ def draws(node: Node) -> bool:
     return known.has(Trait.RANDOM)
 
 
+def trains(node: Node) -> bool:
+    """True if a node computes as in training: a BatchNormalization with the statistics of its input, or a Dropout that drops."""
+    if node.is_op("BatchNormalization"):
+        return bool(node.attr("training_mode", 0)) or any(node.outputs[1:])
+    return node.is_op("Dropout") and draws(node)
+
+
 def overwritten_inputs(node: Node) -> list[Value]:
     """The inputs in whose memory onnxruntime writes outputs: the running statistics of a BatchNormalization in training mode.
 

@@ -81,8 +81,17 @@ def from_bytes(data: memoryview, reading: Reading = AS_IT_IS) -> Model:
     return model
 
 
-def names_in(path: str | Path) -> tuple[set[str], set[str], set[str]]:
-    """(symbolic dimensions of the inputs, operators, external files) of an .onnx file, without any checks."""
+class Names(NamedTuple):
+    """What an .onnx file names: open dimensions of its inputs, operators, external files, and inputs with a default value."""
+
+    dims: set[str]
+    operators: set[str]
+    external: set[str]
+    defaults: set[str]
+
+
+def names_in(path: str | Path) -> Names:
+    """The names in an .onnx file, without any checks."""
     with located(path):
         data = map_file(path)
         proto = _parse(data, _skeleton(data)[0])
@@ -92,7 +101,8 @@ def names_in(path: str | Path) -> tuple[set[str], set[str], set[str]]:
         chain.from_iterable((a.t, *a.tensors) for node in nodes for a in node.attribute),
     )
     locations = {_location(tensor) for tensor in tensors if not _is_cut(tensor)}
-    return _symbols(proto.graph), {node.op_type for node in nodes}, locations - {""}
+    operators = {node.op_type for node in nodes}
+    return Names(_symbols(proto.graph), operators, locations - {""}, _defaults(proto))
 
 
 def _location(tensor: TensorProto) -> str:
@@ -222,11 +232,16 @@ def _resolver(payloads: list[memoryview], external: ExternalData | None) -> Reso
     return resolve
 
 
+def _defaults(proto: ModelProto) -> set[str]:
+    """The initializers that a caller may override."""
+    names = {value.name for value in proto.graph.input} if proto.ir_version >= 4 else set()
+    return names and {tensor.name for tensor in proto.graph.initializer} & names
+
+
 def _hide_defaults(proto: ModelProto) -> list[TensorProto]:
     """Remove and return initializers that a caller may override: shape inference would treat them as constants."""
-    graph = proto.graph
-    names = {value.name for value in graph.input} if proto.ir_version >= 4 else frozenset()
-    if not any(tensor.name in names for tensor in graph.initializer):
+    graph, names = proto.graph, _defaults(proto)
+    if not names:
         return []
     tensors = list(graph.initializer)
     del graph.initializer[:]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operands import producer_of
 from ortconv.ir.schema import attribute
 from ortconv.ir.symbols import is_stated, open_dims
 from ortconv.ir.types import DType, Shape
@@ -180,6 +181,8 @@ def not_constant(unit: NodeUnit, slot: int, target: Target) -> Objection:
     value = unit.input(slot)
     if value is not None and value.const is not None:
         advice = "it is a graph input with a default value: convert --freeze-initializers"
+    elif target.ep == "nnapi" and producer_of(value, "DequantizeLinear") is not None:
+        advice = "quantize data, weights, bias and result; convert --use-nnapi quantizes a float bias"
     else:
         advice = "fold the nodes that compute it into an initializer"
     return Objection("constant", f"{role(unit, slot)} is computed or fed: {target.name} needs a constant", advice)

@@ -23,6 +23,7 @@ from ortconv.ortformat.functions import refuse_without_kernel
 from ortconv.ortformat.layout import LARGEST_FILE
 from ortconv.ortformat.releases import target_release
 from ortconv.pipeline.config import STAMP, beside, config_beside, ort_name, require
+from ortconv.pipeline.export_notes import export_notes
 from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import Result
 from ortconv.pipeline.settings import Settings
@@ -30,7 +31,6 @@ from ortconv.pipeline.stages import Observer, excused, notify, optimize_as_asked
 from ortconv.pipeline.verify_each import watching
 from ortconv.public import public
 from ortconv.watch import left_out
-from ortconv.wording import and_others
 
 if TYPE_CHECKING:
     from ortconv.validation.reference import Reference
@@ -142,13 +142,9 @@ def _load(job: _Job) -> Model:
 
             infer_types(model.graph, options.custom_op_library)
         notify(job.observer, "load", model)
-    result.warnings = [*model.warnings, *left_out()]
+    result.warnings = [*model.warnings, *left_out(), *map(str, export_notes(model.graph))]
     if options.float16 and options.use_nnapi:
         result.warnings.append(NO_FLOAT16)
-    overridable = [v.name for v in model.graph.inputs if v.const is not None]
-    if overridable and job.recipe.level != "disable":
-        names = and_others(overridable)
-        result.warnings.append(f"a caller may override {names}: constant only with --freeze-initializers")
     result.record_source(model)
     if result.constants_before > LARGEST_FILE and not _may_store_fewer_bits(options, job.recipe):
         refuse_many_bytes(model.graph)

@@ -21,6 +21,7 @@ from ortconv.optimizer.recipe import make
 from ortconv.partition import Partition, Partitioning, Target, partition
 from ortconv.partition.cost import cost, multiply_adds
 from ortconv.partition.limits import Limits, below_limits, limit
+from ortconv.partition.nnapi.checks import SIGNED
 from ortconv.partition.partitioner import Grouping, Verdict
 from ortconv.partition.policy import gate
 from ortconv.partition.regions import region_inputs, region_outputs
@@ -117,7 +118,7 @@ def repair(graph: Graph, target: Target, names: Collection[str], context: Contex
     rules = _by_root(p for p in opt_in_passes("offload") if p.name in names)
     known = len(context.trace)
     for _ in range(ROUNDS):
-        failing = [verdict.node for verdict in partition(graph, target).failing]
+        failing = [[verdict.node] for verdict in partition(graph, target).failing]
         if not _one_more(failing, rules, context):
             break
     if len(context.trace) == known:
@@ -155,8 +156,8 @@ def rewritable() -> frozenset[tuple[str, str]]:
 
 
 def hinted(partitioning: Partitioning) -> Partitioning:
-    """Add the advice to try `maximize` to objections that a rewrite can answer: against an operator that the target lacks, or has
-    only in float.
+    """Add the advice to try `maximize` to objections that a rewrite can answer: against int8, or an operator that the target lacks,
+    or has only in float.
     """
     verdicts = {node: _hinted(verdict) for node, verdict in partitioning.verdicts.items()}
     return replace(partitioning, verdicts=verdicts)
@@ -167,7 +168,7 @@ def _hinted(verdict: Verdict) -> Verdict:
         return verdict
     rules = {"operator", "qdq"} if (verdict.node.domain, verdict.node.op) in rewritable() else {"qdq"}
     objections = (
-        o._replace(advice=f"{o.advice}; {HINT}" if o.advice else HINT) if o.rule in rules else o
+        o._replace(advice=f"{o.advice}; {HINT}" if o.advice else HINT) if o.rule in rules or o.advice == SIGNED else o
         for o in verdict.objections
     )
     return replace(verdict, objections=tuple(objections))
@@ -178,18 +179,23 @@ def _hinted(verdict: Verdict) -> Verdict:
 
 def _make_unsigned(graph: Graph, target: Target, context: Context) -> None:
     """Change int8 activations to uint8 if the target then refuses fewer nodes."""
-    before = len(_refused(Grouping(graph, target)))
+    before = _count_refused(Grouping(graph, target))
     if not before or context.exhausted:
         return
     done = unsigned.shift(graph)
-    if done.types and len(_refused(Grouping(graph, target))) < before:
+    if done.types and _count_refused(Grouping(graph, target)) < before:
         unsigned.trace_shift(done, context)
     else:
         unsigned.undo(done)
 
 
-def _refused(work: Grouping) -> list[Node]:
-    return [node for u in work.against for node in work.units[u].nodes]
+def _refused(work: Grouping) -> list[Sequence[Node]]:
+    """The nodes of each refused unit."""
+    return [work.units[u].nodes for u in work.against]
+
+
+def _count_refused(work: Grouping) -> int:
+    return sum(map(len, _refused(work)))
 
 
 def _tidy(graph: Graph, context: Context, reshapes: Pass | None = None) -> None:
@@ -331,15 +337,16 @@ def _tried(m: Match, r: Rule, rules: Rules, target: Target) -> RewriteTrial | No
     return None
 
 
-def _one_more(refused: Sequence[Node], rules: Rules, context: Context) -> bool:
-    """Apply one rule at every refused node that matches one. Return False if none matches."""
-    changed = False
-    for node in refused:
-        for root in _around(node) if node.graph is not None else ():
-            if any(apply(r, root, context) is not None for r in rules.get((root.domain, root.op), ())):
-                changed = True
-                break
-    return changed
+def _one_more(refused: Iterable[Sequence[Node]], rules: Rules, context: Context) -> bool:
+    """Apply one rule at each refused unit that matches one. Return False if none matches."""
+    changes = [_apply_one(nodes, rules, context) for nodes in refused]
+    return any(changes)
+
+
+def _apply_one(nodes: Sequence[Node], rules: Rules, context: Context) -> bool:
+    """Apply the first rule that matches at one of these nodes. Return False if none matches."""
+    roots = (root for node in nodes if node.graph is not None for root in _around(node))
+    return any(apply(r, root, context) is not None for root in roots for r in rules.get((root.domain, root.op), ()))
 
 
 # ---------------------------------------------------------------------- profit

@@ -106,11 +106,12 @@ def optimize(
         if narrow is not None:
             float16 = narrow(model)
             notify(observer, "float16", model)
+        if offload is not Offload.NONE:
+            _run(model, recipe.basic_for_nnapi, context, observer)
         gain = None
         if offload is Offload.WHERE_IT_HELPS and targets:
             from ortconv.pipeline.maximize_offload import maximize
 
-            _run(model, recipe.basic_for_nnapi, context, observer)
             gain = maximize(model.graph, targets[0], recipe.offload, context, limits)
             notify(observer, "offload", model)
         elif offload is not Offload.NONE:

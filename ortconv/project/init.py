@@ -14,6 +14,7 @@ from ortconv.models import find_models
 from ortconv.onnxio.load import names_in
 from ortconv.project.project import NAME
 from ortconv.public import public
+from ortconv.wording import counted
 
 HEAD = """\
 # Which models this repository ships, how they are converted, and what must hold of them.
@@ -82,13 +83,15 @@ def _named(models: Sequence[Path]) -> Iterator[tuple[str, Path]]:
 def _section(name: str, model: Path, folder: Path) -> str:
     lines = [f"[models.{_key(name)}]", f"source = {_text(model.relative_to(folder).as_posix())}"]
     try:
-        dims = sorted(names_in(model)[0])
+        names = names_in(model)
     except OrtconvError as error:
-        dims = []
-        lines.append(f"# cannot be read: {' '.join(error.message.split())}")
-    if dims:
-        sizes = ", ".join(_text(f"{dim}={1 if 'batch' in dim.lower() else 'N'}") for dim in dims)
+        return "\n".join([*lines, f"# cannot be read: {' '.join(error.message.split())}", ""])
+    if names.dims:
+        sizes = ", ".join(_text(f"{dim}={1 if 'batch' in dim.lower() else 'N'}") for dim in sorted(names.dims))
         lines.append(f"# fix-dim = [{sizes}]   # accelerators need static shapes")
+    if names.defaults:
+        inputs = counted(len(names.defaults), "input")
+        lines.append(f"# freeze-initializers = true   # {inputs} with a default value: rewrites need constants")
     return "\n".join([*lines, ""])
 
 

@@ -77,9 +77,9 @@ def test_forward(op: str) -> None:
 def test_forward_to_several_readers() -> None:
     """As behind the pooling of a residual network, whose result a convolution and an addition read."""
     text = f"""g (uint8[1,3,4,5] x) => (float y) {MOVER_PARAMS} {{
-        b = {D}(x, s, z) m = {MOVERS["MaxPool"].format("b")} k = Neg(m) y = Sub(m, k) }}"""
+        b = {D}(x, s, z) m = {MOVERS["MaxPool"].format("b")} k = Neg(m) q = {Q}(k, t, u) e = {D}(q, t, u) y = Sub(m, e) }}"""
     graph, _ = check(text, PROPAGATION)
-    assert [n.op for n in graph] == [D, "MaxPool", Q, D, "Neg", "Sub"]
+    assert [n.op for n in graph] == [D, "MaxPool", Q, D, "Neg", Q, D, "Sub"]
 
 
 @pytest.mark.parametrize("op", MOVERS)
@@ -101,6 +101,7 @@ def test_signed_and_missing_zero_points(zero: str) -> None:
     "body",
     [
         f"b = {D}(x, s, z) y = Transpose(b)",
+        f"b = {D}(x, s, z) m = Transpose(b) k = Neg(m) y = Sub(m, k)",
         f"b = {D}(x, s, z) m = Transpose(b) k = Neg(m) q = {Q}(m, t, u) e = {D}(q, t, u) y = Sub(e, k)",
         f"b = {D}(x, s, z) m = Transpose(b) c = Greater(r, t) y = If(c) <then_branch = t () => (float o) {{ o = Neg(m) }}, "
         "else_branch = e () => (float o) { o = Abs(m) }>",

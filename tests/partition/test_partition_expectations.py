@@ -197,6 +197,15 @@ def test_integers_of_fixed_shapes_do_not_fold(ep):
     assert "--fix-dim" in advice(make("int64[N] x", "y = Mul (x, x)"), "Mul", "dtype", ep)
 
 
+def test_dequantized_weights_of_a_unit_with_a_float_bias():
+    nodes = (
+        "a = DequantizeLinear (x, s, z)  b = DequantizeLinear (w, sw)  t = Gemm (a, b, k)  y = QuantizeLinear (t, s, z)"
+    )
+    graph = make("uint8[2,2] x", nodes, w=i8(2, 2), sw=SCALE, k=f32(2), s=SCALE, z=np.uint8(3))
+    assert "--use-nnapi quantizes a float bias" in advice(graph, "Gemm", "constant")
+    assert "fold the nodes" in advice(graph, "Gemm", "constant", "coreml")
+
+
 def advice(graph, op, rule, ep="nnapi"):
     node = next(n for n in graph if n.op == op)
     (found,) = [o for o in partition(graph, Target(ep)).verdicts[node].objections if o.rule == rule]

@@ -102,6 +102,23 @@ def test_partitions_are_joined() -> None:
     assert gain.after.multiply_adds == 8 * 4 * 4 > gain.before.multiply_adds
 
 
+def test_operators_on_integers() -> None:
+    """The end of a network that onnxruntime quantized in its format QOperator, and a layer whose weights need a repair."""
+    model, gain = maximized(
+        "g (float[1,2,3,4] x) => (float[1,3] y) <float s = {0.05}, uint8 o = {120}, float t = {0.003}, uint8 u = {3},"
+        "float k = {0.01}, int8 n = {0}, int64[2] shape = {1, 4}, int32[3] b = {500, -300, 20},"
+        "int8[3,4] w = {1, -5, 25, 50, 0, 12, -10, 50, 10, 20, -30, 20}> {"
+        "a = QuantizeLinear(x, s, o) b1 = com.microsoft.QLinearSigmoid(a, s, o, t, u)"
+        "c = com.microsoft.QLinearConcat<axis = 1>(s, o, a, s, o, b1, t, u)"
+        "d = com.microsoft.QLinearGlobalAveragePool(c, s, o, s, o) e = Reshape(d, shape)"
+        "f = com.microsoft.QGemm<transB = 1>(e, s, o, w, k, n, b, s, o) y = DequantizeLinear(f, s, o) }"
+    )
+    assert gain.before.refused > 0
+    assert (gain.after.refused, gain.after.partitions) == (0, 1)
+    assert not [node for node in model.graph if node.domain]
+    assert {"Concat", "AveragePool", "Reshape", "Gemm"} <= ops(model.graph).keys()
+
+
 def test_a_rewrite_may_need_another() -> None:
     """A dilated convolution of one axis in groups: images of one row, and then one convolution for each group."""
     model, gain = maximized(

@@ -9,6 +9,8 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 import ortconv
@@ -231,6 +233,15 @@ def test_what_init_comments_out_is_right(samples: Path, tmp_path: Path) -> None:
     assert [a.output for a in found.artifacts] == ["android/mnist.ort", "ios/mnist.ort"]
     assert found.artifacts[0].gates is not None
     assert found.artifacts[0].gates.app_config == tmp_path / "oldest_app.config"
+
+
+def test_init_offers_to_freeze_inputs_with_a_default_value(tmp_path: Path) -> None:
+    text = "<ir_version: {}, opset_import: ['': 17]> g (float[2] x, float[2] w = {{1, 2}}) => (float[2] y) {{ y = Add(x, w) }}"
+    for version in (3, 8):
+        onnx.save(onnx.parser.parse_model(text.format(version).replace("'", '"')), tmp_path / f"ir{version}.onnx")
+    lines = ortconv.init(tmp_path).read_text("utf-8").splitlines()
+    offers = [i for i, line in enumerate(lines) if line.startswith("# freeze-initializers = true   # 1 input")]
+    assert [lines[i - 1] for i in offers] == ['source = "ir8.onnx"']
 
 
 def test_init_without_gates_or_models(samples: Path, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def qgemm(
     factor = np.asarray(a_scale.dtype.type(alpha) * a_scale.reshape(()) * per_column(b_scale, right))
     if y_scale is None:
         return np.asarray(total.astype(factor.dtype) * factor)
-    return requantize(total, factor / y_scale.reshape(()), y_zero)
+    return requantize(total, np.asarray(factor / y_scale.reshape(())), y_zero)
 
 
 @kernel("MatMulIntegerToFloat", domain=MICROSOFT, prepare=prepared_to_float)

@@ -162,7 +162,7 @@ def propagate(graph: Graph, context: Context) -> int:
 
     Counterpart: QDQPropagationTransformer
     """
-    return propagate_past(graph, context, _moves_data, _moves_data)
+    return propagate_past(graph, context, _feeds_units, _moves_data)
 
 
 Moves = Callable[[Node, DType], bool]
@@ -230,6 +230,11 @@ def _mover_before(value: Value, q: Node) -> Node | None:
     if source is None or source.const is not None or source.graph is not q.graph:
         return None
     return None if mover.op in REDUCES_DATA and only_reader(source) is None else mover
+
+
+def _feeds_units(node: Node, dtype: DType) -> bool:
+    """True for a node that moves data to its only reader, or to several readers of which one may be a quantized unit."""
+    return _moves_data(node) and (len(node.out.uses) == 1 or any(_may_be_unit(*use) for use in node.out.uses))
 
 
 def _moves_data(node: Node, dtype: DType | None = None) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
-from ortconv.ir.graph import Graph, Value
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operators import traits
 from ortconv.ir.schema import overwritten_inputs
 from ortconv.ir.tensor import Tensor
 from ortconv.optimizer.engine import Context
@@ -33,12 +34,19 @@ def share_constants(graph: Graph, context: Context) -> int:
 
 
 def _dequantization(value: Value) -> Hashable:
-    """The scales and zero points with which nodes dequantize a constant."""
-    readers = (node for node, slot in value.uses if slot == 0 and node.is_op("DequantizeLinear"))
+    """The scales and zero points with which nodes read a constant."""
+    parameters = (_parameters(node, slot) for node, slot in value.uses)
     return frozenset(
-        tuple(None if v is None or v.constant is None else v.constant.digest() for v in node.inputs[1:])
-        for node in readers
+        tuple(None if v is None or v.constant is None else v.constant.digest() for v in found)
+        for found in parameters
+        if found
     )
+
+
+def _parameters(node: Node, slot: int) -> Sequence[Value | None]:
+    """Scale and zero point of an operand; () if the node reads it as it is."""
+    is_quantized = slot % 3 == 0 and slot < 3 * traits(node).quantized
+    return node.inputs[slot + 1 : slot + 3] if is_quantized or (slot == 0 and node.op == "DequantizeLinear") else ()
 
 
 def _sample(const: Tensor) -> Hashable:

@@ -6,16 +6,18 @@ import math
 
 import numpy as np
 
-from ortconv.ir.graph import Node, Value
-from ortconv.ir.operands import clip_bounds, only_reader
-from ortconv.ir.operators import Trait, named
+from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.operands import axes_of, clip_bounds, only_reader
+from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.channel_scales import common_scale, scales_of_channels, single_parameters
+from ortconv.optimizer.basic.nnapi import rewrite_signed_gemm
 from ortconv.optimizer.conditions import are_numbers
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.offload.parts import op, reshape
 from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.quantizers import BYTES, constant_reals, quantizer, saturates
+from ortconv.optimizer.qdq_forms import OLDEST, QDQ_FORMS, dequantize, matmul_between_quantizers, quantize
+from ortconv.optimizer.quantizers import BYTES, constant_reals, quantized, quantizer, same_parameters, saturates
 
 FLOAT_OPS = named(
     Trait.QDQ, Trait.DQ,
@@ -28,6 +30,19 @@ FLOAT_OPS = named(
 )  # fmt: skip
 """Operators between quantizers that accelerators may support in float."""
 
+
+_MOVERS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "MaxPool", "Slice", "Split", "Resize")
+"""Operators whose results consist of elements of input 0."""
+
+_RESULT_SCALE = {
+    "QuantizeLinear": 1,
+    **dict.fromkeys(("QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul"), 6),
+    **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"), 3),
+    **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), 3),
+    **dict.fromkeys(("QGemm", "QLinearWhere"), 7),
+    "QLinearConcat": 0,
+}
+"""The input with the scale of the result; the zero point follows."""
 
 _DQ = P("DequantizeLinear", "q", "scale", "zero", name="dq")
 _WEIGHTS = P("DequantizeLinear", "w", ..., name="weights")
@@ -47,6 +62,10 @@ def quantized_reshape(m: Match) -> Replacement:
     return New("QuantizeLinear", [reshape(m.node("dq").out, shape), m.s, m.z], like=m.root)
 
 
+def _requantized(x: NewInput, scale: Value, zero: Value) -> New:
+    return op("DequantizeLinear", op("QuantizeLinear", x, scale, zero), scale, zero)
+
+
 @rule("QDQMatMulToRows", P("QuantizeLinear", P("MatMul", _DQ, _WEIGHTS, name="product"), "s", "z"))
 def quantized_rows(m: Match) -> Replacement:
     """MatMul(a, b) between quantizers  ->  MatMul of matrices between Reshapes, all of them between quantizers, for constant b
@@ -59,12 +78,8 @@ def quantized_rows(m: Match) -> Replacement:
         return None
     if m.w.constant is None or not are_numbers((m.scale, m.zero, m.s, m.z), 1):
         return None
-
-    def again(x: NewInput, scale: Value, zero: Value) -> New:
-        return op("DequantizeLinear", op("QuantizeLinear", x, scale, zero), scale, zero)
-
-    rows = again(reshape(dq.out, (math.prod(left[:-1]), left[-1])), m.scale, m.zero)
-    product = again(New("MatMul", [rows, weights.out], like=m.node("product")), m.s, m.z)
+    rows = _requantized(reshape(dq.out, (math.prod(left[:-1]), left[-1])), m.scale, m.zero)
+    product = _requantized(New("MatMul", [rows, weights.out], like=m.node("product")), m.s, m.z)
     return New("QuantizeLinear", [reshape(product, (*left[:-1], right[1])), m.s, m.z], like=m.root)
 
 
@@ -128,6 +143,59 @@ def float_weights(m: Match) -> Replacement:
     return New(m.root.op, [m.x, evaluate(m.node("weights"))[0], *bias], like=m.root)
 
 
+@rule("QDQMeanToPool", P("QuantizeLinear", P(("GlobalAveragePool", "ReduceMean"), _DQ, ..., name="mean"), "s", "z"))
+def quantized_mean(m: Match) -> Replacement:
+    """Mean of images between quantizers of the same scale  ->  AveragePool of the whole image, perhaps a Reshape, between them
+
+    Counterpart: none: the CPU provider has a kernel for both
+    Opt-in: useful only if an accelerator supports only AveragePool of these in 8 bits.
+    """
+    mean, dq = m.node("mean"), m.node("dq")
+    x, y, shape = quantized(dq), quantizer(m.root), dq.out.static_shape
+    if x is None or y is None or not same_parameters(x, y) or shape is None or len(shape) != 4 or 0 in shape:
+        return None
+    if mean.domain or (mean.op == "ReduceMean" and {a % 4 for a in axes_of(mean) or ()} != {2, 3}):
+        return None
+    pool = New("AveragePool", [dq.out], {"kernel_shape": Ints(shape[2:])}, like=mean)
+    if mean.out.rank != 4:
+        pool = reshape(_requantized(pool, m.s, m.z), shape[:2])
+    return New("QuantizeLinear", [pool, m.s, m.z], like=m.root)
+
+
+@rule("QLinearToQDQ", P(tuple(QDQ_FORMS), ..., domain=MICROSOFT), P("QLinearMatMul", ...))
+def between_quantizers(m: Match) -> Replacement:
+    """QLinearOp(x)  ->  QuantizeLinear(Op(DequantizeLinear(x))), also QLinearMatMul and QGemm
+
+    Counterpart: none: the CPU provider has kernels for the first form
+    Opt-in: more nodes; useful only if an accelerator supports an operator between quantizers, or in float.
+    """
+    return QDQ_FORMS.get(m.root.op, matmul_between_quantizers)(m.root)
+
+
+@rule("QLinearToQDQ", P(_MOVERS, "x", ..., where=lambda node: node.out.dtype in BYTES))
+def mover_between_quantizers(m: Match) -> Replacement:
+    """Reshape(x) of integers  ->  QuantizeLinear(Reshape(DequantizeLinear(x))) with the scale that x was made with"""
+    node, found = m.root, _scale_behind(m.x)
+    if found is None or m.graph.opset() < OLDEST or not all(node.outputs) or (node.op == "MaxPool" and node.output(1)):
+        return None
+    inputs = [dequantize(m.x, *found), *node.inputs[1:]]
+    moved = New(node.op, inputs, node.attrs, like=node, outputs=len(node.outputs))
+    parts = tuple(quantize(Out(moved, i) if i else moved, *found) for i in range(len(node.outputs)))
+    return parts if len(parts) > 1 else parts[0]
+
+
+def _scale_behind(x: Value) -> tuple[Value, Value | None] | None:
+    """The scale and zero point of integers, from the operator that computed them; None if they are not constant numbers."""
+    node = x.producer
+    while node is not None and node.op in _MOVERS and node.domain == "" and (source := node.input(0)) is not None:
+        node = source.producer
+    slot = None if node is None else _RESULT_SCALE.get(node.op)
+    scale, zero = (None, None) if node is None or slot is None else (node.input(slot), node.input(slot + 1))
+    if scale is None or not are_numbers([scale] if zero is None else [scale, zero], 1):
+        return None
+    return scale, zero
+
+
 def _feeds_quantizers(node: Node) -> bool:
     return all(v is not None and all(user.op == "QuantizeLinear" for user, _ in v.uses) for v in node.outputs)
 
@@ -160,4 +228,16 @@ def parts_in_float(m: Match) -> Replacement:
     return (y, *(Out(y, i) for i in range(1, count)))
 
 
-RULES = quantized_reshape + quantized_rows + quantized_clamp + scale_before + float_weights + in_float + parts_in_float
+RULES = (
+    between_quantizers
+    + mover_between_quantizers
+    + quantized_reshape
+    + quantized_rows
+    + quantized_mean
+    + quantized_clamp
+    + scale_before
+    + float_weights
+    + rewrite_signed_gemm
+    + in_float
+    + parts_in_float
+)
