@@ -23,7 +23,7 @@ PASSES = (
     SHARING,
     COMMON,
     Pass("ConstantFolding", "basic.fold_constants:fold"),
-    Pass("ConstantFolding", "basic.qdq:fold_bound", *DEQUANTIZE, also=(("", "Clip"),)),
+    Pass("ClipBoundFolding", "basic.qdq:fold_bound", *DEQUANTIZE, also=(("", "Clip"),)),
     Pass("ConvBranchFusion", "basic.conv_branches:RULES"),
     Pass("MatMulAddFusion", "basic.fold_matmul:fuse_matmul_add"),
     Pass("MatMulAddFusion", "basic.fold_matmul:fuse_stacked", "MatMul"),

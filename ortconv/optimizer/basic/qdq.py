@@ -132,14 +132,13 @@ def _clamped(domain: str) -> P:
 
 
 @rule("DoubleQDQPairsRemover", *map(_clamped, DOMAINS))
-def drop_clamp(m: Match) -> Replacement:
-    """QuantizeLinear(Clip(DequantizeLinear(x)))  ->  QuantizeLinear(DequantizeLinear(x)), if the Q saturates at the bounds;
-    also Relu
-    """
+def drop_clamped_pair(m: Match) -> Replacement:
+    """QuantizeLinear(Clip(DequantizeLinear(x)))  ->  x, if their parameters are equal, and imply the bounds; also Relu"""
     low, high = clip_bounds(m.node("clamp"))
-    if not (saturates(m.root, low, low=True) and saturates(m.root, high, low=False)):
+    steps = _steps(m.node("dq"))
+    if steps is None or steps != _steps(m.root) or m.x.dtype is not m.root.out.dtype:
         return None
-    return New("QuantizeLinear", [m.node("dq").out, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
+    return m.x if saturates(m.root, low, low=True) and saturates(m.root, high, low=False) else None
 
 
 def _includes(one: Steps | None, other: Steps | None) -> bool:
@@ -320,7 +319,7 @@ def _duplicate(graph: Graph, dq: Node) -> Value:
 
 
 @rule(
-    "ConstantFolding",
+    "ClipBoundFolding",
     *(
         P("DequantizeLinear", C("x", one=True), C("scale", one=True), C("zero", optional=True), domain=d)
         for d in DOMAINS
@@ -329,8 +328,7 @@ def _duplicate(graph: Graph, dq: Node) -> Value:
 def fold_bound(m: Match) -> Replacement:
     """DequantizeLinear of a constant  ->  constant, for a bound of Clip, which no integer kernel reads
 
-    Counterpart: ConstantFolding
-    Differs: ONNX Runtime folds no DequantizeLinear. AIMET quantizes bounds.
+    AIMET quantizes bounds.
     """
     from ortconv.executor.kernels.evaluate import evaluate
 
@@ -366,4 +364,4 @@ def transpose_weight(m: Match) -> Replacement:
     return New("DequantizeLinear", [moved, *dq.inputs[1:]], attrs, domain=dq.domain)
 
 
-DOUBLE_PAIRS = drop_dequantize_quantize + drop_clamp + drop_wider_pair + drop_wider_quantization
+DOUBLE_PAIRS = drop_dequantize_quantize + drop_clamped_pair + drop_wider_pair + drop_wider_quantization
