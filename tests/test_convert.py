@@ -259,6 +259,33 @@ def test_float_biases_of_quantized_units_go_to_nnapi(kind: str, zero: int, tmp_p
     np.testing.assert_allclose(got, want, atol=0.0501)
 
 
+def test_limited_results_of_quantized_units_go_to_nnapi(tmp_path: Path) -> None:
+    """As TensorRT's tools quantize, symmetrically: a Relu that the integers do not imply, and a residual sum in float."""
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 13]>
+        g (float[1,2,4,4] x) => (float[1,2,4,4] y) <float s = {0.02}, float t = {0.05}, int8 z = {0},
+            int8[2,2,1,1] v = {100, -50, 25, 50}, float[2] k = {0.01, 0.02}, int8[2] n = {0, 0}, float[2] b = {0.5001, -0.25}> {
+            q = QuantizeLinear(x, s, z)
+            d = DequantizeLinear(q, s, z)
+            w = DequantizeLinear<axis = 0>(v, k, n)
+            c = Conv(d, w, b)
+            r = Relu(c)
+            o = QuantizeLinear(r, t, z)
+            e = DequantizeLinear(o, t, z)
+            w2 = DequantizeLinear<axis = 0>(v, k, n)
+            f = Conv(e, w2, b)
+            y = Add(f, d)
+        }"""
+    )
+    target = tmp_path / "m.ort"
+    found = ortconv.convert(proto, target, use_nnapi=True, maximize_offload=True)
+    assert {"QDQClamps", "QDQWeightsToFloat"} <= found.rewrites.keys()
+    assert [len(p.nodes) for p in found.partitions or ()] == [found.nodes_after]
+    feeds = {"x": np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype(np.float32)}
+    (want,), (got,) = (ortconv.Session(m, b).run(None, feeds) for m, b in ((proto, "onnxruntime"), (target, "nnapi")))
+    np.testing.assert_allclose(got, want, atol=0.0501)
+
+
 def test_repairs_for_nnapi_come_before_the_rewrites_for_it(tmp_path: Path) -> None:
     """A layer with a scale for each channel is repaired, refused in 8 bits, and then computed in float."""
     proto = onnx.parser.parse_model(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
-from ortconv.ir.operands import constant_of
+from ortconv.ir.operands import clip_bounds, constant_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import INT32_MAX, DType
@@ -168,19 +168,82 @@ FINE = 1 / 8
 """The largest scale of the sum, relative to the scale of the result, at which a float bias may be rounded to it."""
 
 
-def rounded_bias(bias: Value, unit: Array, y: Quantized | None) -> Array | None:
-    """A float32 constant of rank 1 as int32 with the scale `unit`; None if the scale is not fine enough for the result y."""
-    step = None if y is None else elements(y.scale)
-    return None if step is None or not np.all(unit <= step[0] * FINE) else bias_as_int32(bias, unit)
+def rounded_bias(bias: Array, unit: Array, y: Quantized | None) -> Array | None:
+    """A vector of reals as int32 with the scale `unit`; None if that rounds them, though it is not fine enough for the result y."""
+    codes, step = as_int32(bias, unit), None if y is None else elements(y.scale)
+    is_fine = step is not None and np.all(unit <= step[0] * FINE)
+    return codes if codes is not None and (is_fine or np.array_equal(codes * unit, bias)) else None
 
 
-def bias_as_int32(bias: Value, unit: Array) -> Array | None:
-    """A float32 constant of rank 1, divided by one scale, or one for each element, and rounded; None if int32 cannot hold it."""
-    const = bias.constant
-    if const is None or const.dtype is not DType.FLOAT or const.rank != 1 or unit.size not in (1, const.size):
+def as_int32(reals: Array, unit: Array) -> Array | None:
+    """A vector divided by one scale, or one for each element, and rounded; None if int32 cannot hold it."""
+    if reals.ndim != 1 or unit.size not in (1, reals.size):
         return None
-    codes = np.rint(const.numpy().astype(np.float64) / unit)
+    codes = np.rint(reals.astype(np.float64) / unit)
     return codes.astype(np.int32) if np.all(np.abs(codes) < INT32_MAX) else None
+
+
+def constant_reals(value: Value, reader: Node) -> Array | None:
+    """A float32 constant, or one that is stored as integers with their scales; None for any other value."""
+    const, q = value.constant, dequantized(value, reader)
+    if q is not None:
+        return _reals(q)
+    return const.numpy() if const is not None and const.dtype is DType.FLOAT else None
+
+
+def _reals(q: Quantized) -> Array | None:
+    """Constant integers, or a vector with a scale for each, as float32; None for any others."""
+    codes, scale, zero = q.value.constant, q.scale.constant, zero_points(q)
+    if codes is None or scale is None or zero is None or codes.dtype not in INTEGERS | {DType.INT32}:
+        return None
+    if not q.is_per_tensor and not (codes.rank == 1 and scale.shape == codes.shape and zero.size in (1, scale.size)):
+        return None
+    integers, steps = codes.numpy().astype(np.float64), scale.numpy().reshape(-1)
+    return (integers - (zero if codes.rank else zero[0])).astype(np.float32) * (steps if codes.rank else steps[0])
+
+
+CLOSE = 1e-6
+"""Relative tolerance for the scale of a bias to equal the scale of the sum."""
+
+
+def is_in_unit(q: Quantized, unit: Array) -> bool:
+    """True if a bias is int32 and has zero point 0 and, up to rounding, this scale."""
+    scale, zero = elements(q.scale), zero_points(q)
+    if q.dtype is not DType.INT32 or scale is None or zero is None or zero.any():
+        return False
+    length = q.value.dim(-1) if q.value.rank else 1
+    if scale.size not in (1, length) or unit.size not in (1, length):
+        return False
+    if not q.is_per_tensor and q.value.rank != 1:
+        return False
+    return bool(np.all(np.abs(scale - unit) <= CLOSE * unit))
+
+
+def _saturates(q: Node, number: float, *, low: bool) -> bool:
+    """True if the number, quantized in float32, is the smallest or largest integer everywhere."""
+    y = quantizer(q)
+    if y is None or y.dtype not in LIMITS:
+        return False
+    if number == (-np.inf if low else np.inf):
+        return True
+    codes, (bottom, top) = codes_of(y, number), LIMITS[y.dtype]
+    return codes is not None and bool(np.all(codes <= bottom) if low else np.all(codes >= top))
+
+
+def is_implied(q: Node, clamp: Node) -> bool:
+    """True if the integers of a QuantizeLinear imply the bounds of a Relu or Clip."""
+    low, high = clip_bounds(clamp)
+    return _saturates(q, low, low=True) and _saturates(q, high, low=False)
+
+
+def codes_of(y: Quantized, number: float) -> Array | None:
+    """A number, quantized in float32 with each scale, but not limited; None if that is not constant."""
+    scale, zero = elements(y.scale), zero_points(y)
+    if scale is None or zero is None or np.isnan(number):
+        return None
+    with np.errstate(over="ignore"):
+        codes: Array = np.rint(np.float32(number) / scale.astype(np.float32)) + zero
+    return codes
 
 
 def as_unsigned(q: Quantized, near: Node) -> Quantized:

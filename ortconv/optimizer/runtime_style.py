@@ -21,7 +21,7 @@ from ortconv.optimizer.extended import fuse_conv
 from ortconv.optimizer.extended.qdq import drop, elementwise, nbits, product
 from ortconv.optimizer.levels import run_passes
 from ortconv.optimizer.passes import Pass, by_root
-from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.pattern import Match
 from ortconv.optimizer.quantizers import OPS, is_quantizer, quantized
 from ortconv.optimizer.recipe import Recipe, names_of
 
@@ -80,13 +80,6 @@ BIAS = 2
 # ---------------------------------------------------------------------- which rules
 
 
-def _behind_clamp(r: Rule) -> Rule:
-    """The variant of a rule for Q(op(...)) that matches Q(Relu(op(...))) and Q(Clip(op(...)))."""
-    inner, *rest = r.pattern.inputs
-    clamp = P(("Relu", "Clip"), inner, ..., name="clamp")
-    return r._replace(pattern=P("QuantizeLinear", clamp, *rest, domain=r.pattern.domain))
-
-
 def _rules(allowed: Collection[str], *, signed: bool) -> tuple[tuple[Rule, ...], ...]:
     """The rules in `allowed` whose rewrites are saved, in groups in the order of their use.
 
@@ -97,7 +90,7 @@ def _rules(allowed: Collection[str], *, signed: bool) -> tuple[tuple[Rule, ...],
         for rules in (product.RULES, product.FLOAT_RULES)
     )
     computing = (*elementwise.RULES, *products)
-    quantized = (*drop.RULES, *computing, *map(_behind_clamp, computing))
+    quantized = (*drop.RULES, *computing, *map(drop.behind_clamp, computing))
     groups = (quantized, floats, fuse_conv.fuse_conv_activation, nbits.fuse_bias)
     return tuple(tuple(r for r in group if r.name in allowed) for group in groups)
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.journal import FEW
+from ortconv.ir.operands import only_reader
 from ortconv.ir.symbols import symbols_of
 from ortconv.optimizer.engine import Context, Rule, apply, find
 from ortconv.optimizer.levels import opt_in_passes, run_passes
@@ -238,10 +239,13 @@ def _offer(work: Grouping, node: Node, rules: Rules, context: Context, claimed: 
 
 
 def _around(node: Node) -> Iterator[Node]:
-    """The readers of a node, if they are few, then the node itself."""
+    """The readers of a node, if they are few, each behind the only reader of its limited result, then the node itself."""
     for value in node.present_outputs:
-        if len(value.uses) <= FEW:
-            yield from (reader for reader in value.consumers if reader.graph is node.graph)
+        for reader in value.consumers if len(value.uses) <= FEW else ():
+            if reader.op in ("Clip", "Relu") and (behind := only_reader(reader.out)) is not None:
+                yield behind
+            if reader.graph is node.graph:
+                yield reader
     yield node
 
 

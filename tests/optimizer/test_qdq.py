@@ -10,7 +10,7 @@ from rewriting import check, ops, optimized, parse
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context
 
-DOUBLE, PROPAGATION, UNIQUE, _ = ((p,) for p in passes_in("basic.qdq"))
+DOUBLE, _, PROPAGATION, UNIQUE, _ = ((p,) for p in passes_in("basic.qdq"))
 ALL = (*DOUBLE, *PROPAGATION, *UNIQUE)
 
 Q, D = "QuantizeLinear", "DequantizeLinear"

@@ -23,6 +23,7 @@ PASSES = (
     SHARING,
     COMMON,
     Pass("ConstantFolding", "basic.fold_constants:fold"),
+    Pass("ClipBoundFolding", "basic.qdq:fold_bound", *DEQUANTIZE, also=(("", "Clip"),)),
     Pass("ConvBranchFusion", "basic.conv_branches:RULES"),
     Pass("MatMulAddFusion", "basic.fold_matmul:fuse_matmul_add"),
     Pass("MatMulAddFusion", "basic.fold_matmul:fuse_stacked", "MatMul"),
@@ -41,6 +42,7 @@ PASSES = (
     Pass("GeluFusion", "basic.layer_norm:fuse_gelu", "Erf"),
     Pass("LayerNormFusion", "basic.layer_norm:LAYER_NORM", "ReduceMean", "GlobalAveragePool", "LayerNormalization"),
     Pass("GroupNormFusion", "basic.group_norm:fuse_group_norm", "GroupNormalization", for_cpu=True),
+    Pass("ChannelScaleFusion", "basic.channel_scales:RULES", "Conv", also=QUANTIZERS),
     Pass("QDQPropagation", "basic.qdq:propagate", *QUANTIZERS),
     Pass("EnsureUniqueDQForNodeUnit", "basic.qdq:give_each_reader_its_own", *QUANTIZERS),
     Pass("TransposedWeights", "basic.qdq:transpose_weight", *DEQUANTIZE),
@@ -59,6 +61,7 @@ OPT_IN = (
     ),
     Pass("EmptyScalesElimination", "basic.nnapi:state_scales", "Resize", for_nnapi=True),
     Pass("PadSeparation", "basic.nnapi:separate_pad", "Pad", for_nnapi=True),
+    Pass("ScalarParameters", "basic.nnapi:make_scalar", *QUANTIZERS, for_nnapi=True),
     Pass("BiasQuantization", "basic.quantize_bias:quantize_bias", "Conv", "Gemm", for_nnapi=True),
     Pass("SignedGemmRewrite", "basic.nnapi:rewrite_signed_gemm", "Gemm", for_nnapi=True),
 )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from ortconv.ir.operands import constant_of, is_only_quantized
 from ortconv.ir.resize import OPTIONAL_SCALES, scales_between
 from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import array_of
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.quantizers import QUANTIZERS
 
 
 @rule("EmptyScalesElimination", P("Resize", "x", ..., where=lambda node: node.opset >= 11))
@@ -27,6 +31,26 @@ def state_scales(m: Match) -> Replacement:
     before, after = m.x.static_shape, node.out.static_shape
     stated = None if before is None or after is None else scales_between(before, after)
     return None if stated is None else New("Resize", [m.x, node.input(1), stated], node.attrs, like=node)
+
+
+_ONE = partial(C, one=True)
+_PARAMETERS = (_ONE("scale"), _ONE("zero", optional=True))
+
+
+@rule("ScalarParameters", *(P(op, "x", *_PARAMETERS, domain=domain) for domain, op in QUANTIZERS))
+def make_scalar(m: Match) -> Replacement:
+    """QuantizeLinear(x, scale, zero point) with parameters of shape (1,)  ->  the same with scalars; also DequantizeLinear
+
+    Counterpart: none
+    Opt-in: runs with --use-nnapi, since the NNAPI provider takes a Relu or Clip into a quantized unit only if it knows by scalars
+        that the integers imply it. PyTorch exports networks that were trained for quantization with shape (1,).
+    """
+    given = m.values("scale", "zero")
+    if m.root.attr("block_size", 0) or all(v.rank == 0 for v in given) or any(v.rank not in (0, 1) for v in given):
+        return None
+    attrs = {name: value for name, value in m.root.attrs.items() if name != "axis"}
+    scalars = [array_of(v).reshape(()) for v in given]
+    return New(m.root.op, [m.x, *scalars], attrs, domain=m.root.domain, like=m.root, types=(m.root.out.type,))
 
 
 @rule(

@@ -16,7 +16,17 @@ from ortconv.optimizer.conditions import wide
 from ortconv.optimizer.engine import Context, New, Replacement, constant, insert_node, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
-from ortconv.optimizer.quantizers import DOMAINS, INTEGERS, LIMITS, OPS, Quantized, is_quantizer, quantized, zero_points
+from ortconv.optimizer.quantizers import (
+    DOMAINS,
+    INTEGERS,
+    LIMITS,
+    OPS,
+    Quantized,
+    is_implied,
+    is_quantizer,
+    quantized,
+    zero_points,
+)
 
 PER_AXIS = 13
 """The operator set from which a quantizer may have one scale for each slice along an axis."""
@@ -116,6 +126,20 @@ def drop_wider_quantization(m: Match) -> Replacement:
     return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
 
 
+def _clamped(domain: str) -> P:
+    dq = P("DequantizeLinear", "x", ..., name="dq", domain=domain, shared=True)
+    return P("QuantizeLinear", P(("Relu", "Clip"), dq, ..., name="clamp"), ..., domain=domain)
+
+
+@rule("DoubleQDQPairsRemover", *map(_clamped, DOMAINS))
+def drop_clamped_pair(m: Match) -> Replacement:
+    """QuantizeLinear(Clip(DequantizeLinear(x)))  ->  x, if their parameters are equal, and imply the bounds; also Relu"""
+    steps = _steps(m.node("dq"))
+    if steps is None or steps != _steps(m.root) or m.x.dtype is not m.root.out.dtype:
+        return None
+    return m.x if is_implied(m.root, m.node("clamp")) else None
+
+
 def _includes(one: Steps | None, other: Steps | None) -> bool:
     """True if one node can represent all that another one can, with the same scale."""
     if one is None or other is None or one.scale != other.scale:
@@ -162,10 +186,9 @@ def _forward(dq: Node, context: Context, moves: Moves) -> int:
     while found is not None and (mover := only_reader(value)) is not None:
         if mover.inputs[0] is not value or not moves(mover, _dtype(found)) or not context.may_touch(dq, mover):
             break
-        moved, before = mover.out, mover.next
-        if before is None or moved.is_output or not moved.uses or any(_ends(user, moved) for user in moved.consumers):
+        if mover.next is None or _is_end(mover.out):
             break
-        value = _insert_pair(dq, found, moved, before, list(moved.uses))
+        value = _insert_pair(dq, found, mover.out, mover.next, list(mover.out.uses))
         context.record("QDQPropagation", mover.label, 0, 2)
         changes += 1
     return changes
@@ -187,9 +210,12 @@ def _backward(q: Node, context: Context, moves: Moves) -> int:
     return changes
 
 
-def _ends(reader: Node, value: Value) -> bool:
-    """True if no pair is inserted for a reader of a value: it quantizes the value, or is in a subgraph."""
-    return reader.graph is not value.graph or (is_quantizer(reader, "QuantizeLinear") and reader.inputs[0] is value)
+def _is_end(value: Value) -> bool:
+    """True if no pair is inserted behind a value: the graph returns it, or a node quantizes it, or a subgraph reads it."""
+    readers = value.consumers
+    if value.is_output or not readers or any(reader.graph is not value.graph for reader in readers):
+        return True
+    return any(is_quantizer(reader, "QuantizeLinear") and reader.inputs[0] is value for reader in readers)
 
 
 def _mover_before(value: Value, q: Node) -> Node | None:
@@ -290,6 +316,27 @@ def _duplicate(graph: Graph, dq: Node) -> Value:
     return node.out
 
 
+# ---------------------------------------------------------------------- bounds
+
+
+@rule(
+    "ClipBoundFolding",
+    *(
+        P("DequantizeLinear", C("x", one=True), C("scale", one=True), C("zero", optional=True), domain=d)
+        for d in DOMAINS
+    ),
+)
+def fold_bound(m: Match) -> Replacement:
+    """DequantizeLinear of a constant  ->  constant, for a bound of Clip, which no integer kernel reads
+
+    AIMET quantizes bounds.
+    """
+    from ortconv.executor.kernels.evaluate import evaluate
+
+    is_bound = all(user.is_op("Clip") and slot > 0 for user, slot in m.root.out.uses)
+    return evaluate(m.root)[0] if is_bound and m.root.out.dtype is DType.FLOAT else None
+
+
 # ---------------------------------------------------------------------- transposed weights
 
 
@@ -318,4 +365,4 @@ def transpose_weight(m: Match) -> Replacement:
     return New("DequantizeLinear", [moved, *dq.inputs[1:]], attrs, domain=dq.domain)
 
 
-DOUBLE_PAIRS = drop_dequantize_quantize + drop_wider_pair + drop_wider_quantization
+DOUBLE_PAIRS = drop_dequantize_quantize + drop_clamped_pair + drop_wider_pair + drop_wider_quantization

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Node
+from ortconv.ir.graph import Node, Value
 from ortconv.ir.operands import only_reader
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import (
     BYTES,
     Quantized,
+    constant_reals,
     dequantized,
     dequantizer_like,
+    is_in_unit,
     is_quantizer,
     is_scaled_along,
     quantizer,
@@ -22,7 +24,7 @@ from ortconv.optimizer.quantizers import (
 )
 
 
-@rule("BiasQuantization", P(("Conv", "Gemm"), "x", "w", C("b")))
+@rule("BiasQuantization", P(("Conv", "Gemm"), "x", "w", "b"))
 def quantize_bias(m: Match) -> Replacement:
     """Q(Conv(DQ(x), DQ(w), b))  ->  Q(Conv(DQ(x), DQ(w), DQ(b'))) with b' int32 in steps of the product of both scales; also Gemm
 
@@ -33,12 +35,19 @@ def quantize_bias(m: Match) -> Replacement:
     """
     root, y = m.root, _result(m.root)
     unit = None if y is None else _unit(root, y)
-    codes = None if unit is None else rounded_bias(m.b, unit, y)
+    reals = None if unit is None or _is_stored(m.b, root, unit) else constant_reals(m.b, root)
+    codes = None if unit is None or reals is None else rounded_bias(reals, unit, y)
     if unit is None or codes is None or root.attr("alpha", 1.0) != 1 or root.attr("beta", 1.0) != 1:
         return None
     scale = unit.astype(np.float32).reshape(() if unit.size == 1 else -1)
     domain = "" if m.x.producer is None else m.x.producer.domain
     return New(root.op, [m.x, m.w, dequantizer_like(m.b, [codes, scale], domain)], like=root)
+
+
+def _is_stored(b: Value, reader: Node, unit: Array) -> bool:
+    """True if a bias is stored as int32 in this unit."""
+    q = dequantized(b, reader)
+    return q is not None and is_in_unit(q, unit)
 
 
 def _unit(node: Node, y: Quantized) -> Array | None:

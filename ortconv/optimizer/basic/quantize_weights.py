@@ -11,7 +11,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.basic.qdq import PER_AXIS, reversible
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.quantizers import bias_as_int32, dequantizer_like, is_quantizer
+from ortconv.optimizer.quantizers import as_int32, dequantizer_like, is_quantizer
 
 LARGEST_CODE = 127
 
@@ -87,5 +87,8 @@ def _quantized(w: Value, node: Node, domain: str) -> tuple[NewInput, Array] | No
 
 def _quantized_bias(b: Value, unit: Array, node: Node, domain: str) -> NewInput:
     """A constant bias, quantized and with a DequantizeLinear of its own; None if it cannot be quantized."""
-    codes = bias_as_int32(b, unit) if node.attr("beta", 1.0) == 1 and np.all(unit > 0) else None
+    const = b.constant
+    if const is None or const.dtype is not DType.FLOAT or node.attr("beta", 1.0) != 1 or not np.all(unit > 0):
+        return None
+    codes = as_int32(const.numpy(), unit)
     return None if codes is None else dequantizer_like(b, [codes, unit], domain)

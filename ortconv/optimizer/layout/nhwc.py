@@ -39,7 +39,7 @@ class NhwcForm(NamedTuple):
     """The channels-last form of an operator: its operator, domain and attributes, and the slots of its images.
 
     `on_reals`: images may also be float32. `gains`: the form is faster even if it saves no Transpose. `vectors` are the
-    inputs with one number per axis.
+    inputs with one number per axis, `axes` the input that lists some.
     """
 
     op: str
@@ -49,6 +49,7 @@ class NhwcForm(NamedTuple):
     on_reals: bool = False
     gains: bool = False
     vectors: tuple[int, ...] = ()
+    axes: int | None = None
 
     @property
     def types(self) -> frozenset[DType]:
@@ -80,6 +81,7 @@ FORMS: dict[tuple[str, str], NhwcForm] = {
     **{(domain, op): NhwcForm(op, domain, _without("axis"), on_reals=True) for domain, op in QUANTIZERS},
     **{("", op): NhwcForm(op, "", on_reals=True) for op in named(Trait.ELEMENTWISE)},
     ("", "Split"): NhwcForm("Split", "", _last_axis, on_reals=True),
+    ("", "Slice"): NhwcForm("Slice", "", on_reals=True, axes=3),
     ("", "Resize"): NhwcForm("Resize", "", on_reals=True, vectors=(2, 3)),
     (MICROSOFT, "QLinearSoftmax"): NhwcForm("QLinearSoftmax", MICROSOFT, _last_axis, gains=True),
     **{("", op): NhwcForm(op, "", images=lambda node: range(len(node.inputs)), on_reals=True) for op in named(Trait.BROADCASTS)},
@@ -91,9 +93,13 @@ TRANSPOSING = ("QLinearConv", "QLinearSoftmax")
 
 
 def _is_kept(node: Node) -> bool:
-    """False for a Resize that has other results in channels-last layout, or whose scales or sizes may vary."""
-    if node.op != "Resize":
-        return True
+    """False for a Slice of unknown axes, and for a Resize that has other results in channels-last layout, or varying sizes."""
+    if node.op == "Slice":
+        return bool(ints(node.input(3)))
+    return node.op != "Resize" or _is_same_resize(node)
+
+
+def _is_same_resize(node: Node) -> bool:
     roi, does = node.input(1), resizing(node, ints)
     if "axes" in node.attrs or (roi and roi.static_shape != (0,)) or node.out.rank != 4:
         return False
@@ -275,6 +281,9 @@ def _inputs(node: Node, form: NhwcForm, last: dict[Value, Value]) -> list[Value 
         vector = node.input(slot)
         if vector is not None and vector.constant is not None and vector.constant.size == len(perm):
             inputs[slot] = constant(node, vector.constant.numpy()[perm])
+    if form.axes is not None:
+        axes = ints(inputs[form.axes]) or ()
+        inputs[form.axes] = constant(node, np.array([perm.index(axis % len(perm)) for axis in axes], np.int64))
     return inputs
 
 

@@ -146,12 +146,12 @@ def lower_slice(m: Match) -> Replacement:
     Opt-in: useful only for an accelerator that supports only up to rank 4.
     """
     part = slice_of(m.root.out) if m.graph.opset() >= SLICE_BY_INPUTS else None
-    move = None if part is None else producer_of(part.x, "Transpose")
-    stack = None if part is None else part.x if move is None else move.inputs[0]
-    shape, source = shape_of(stack), _source(stack)
-    if part is None or shape is None or source is None or len(shape) != MOST_AXES + 1:
+    if part is None:
         return None
-    if _is_elsewhere(m.root, part.x, stack):
+    move = producer_of(part.x, "Transpose")
+    stack = part.x if move is None else move.inputs[0]
+    shape, source = shape_of(stack), _source(stack)
+    if shape is None or source is None or len(shape) != MOST_AXES + 1 or _is_elsewhere(m.root, part.x, stack):
         return None
     perm = transpose_perm(move) or tuple(range(len(shape)))
     axis, order = perm[part.axis], compress(perm, (part.axis,))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ortconv.ir.graph import Ints, Node, Value
-from ortconv.ir.operands import axes_of, producer_of
+from ortconv.ir.operands import axes_of, only_reader, producer_of
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.types import DType
+from ortconv.optimizer.basic.channel_scales import common_scale, scales_of_channels, single_parameters
 from ortconv.optimizer.basic.nnapi import rewrite_signed_gemm
 from ortconv.optimizer.conditions import are_numbers
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.offload.parts import op, reshape, shape_of
-from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.qdq_forms import OLDEST, QDQ_FORMS, dequantize, matmul_between_quantizers, quantize
-from ortconv.optimizer.quantizers import BYTES, quantized, quantizer, same_parameters
+from ortconv.optimizer.quantizers import BYTES, constant_reals, is_implied, quantized, quantizer, same_parameters
 
 FLOAT_OPS = named(
     Trait.QDQ, Trait.DQ,
@@ -78,6 +81,65 @@ def quantized_rows(m: Match) -> Replacement:
     rows = _requantized(reshape(dq.out, (math.prod(left[:-1]), left[-1])), m.scale, m.zero)
     product = _requantized(New("MatMul", [rows, weights.out], like=m.node("product")), m.s, m.z)
     return New("QuantizeLinear", [reshape(product, (*left[:-1], right[1])), m.s, m.z], like=m.root)
+
+
+_STORED = P("DequantizeLinear", ..., shared=True)
+_PRODUCTS = [P(("Conv", "Gemm"), _STORED, _STORED, bias, name="product") for bias in (_STORED, "b?")]
+
+
+@rule("QDQClamps", *(P("QuantizeLinear", P(("Relu", "Clip"), p, ..., name="clamp"), "s", "z") for p in _PRODUCTS))
+def quantized_clamp(m: Match) -> Replacement:
+    """QuantizeLinear(Relu(Conv))  ->  QuantizeLinear(Relu(DequantizeLinear(QuantizeLinear(Conv)))), also Clip and Gemm
+
+    Opt-in: more nodes; useful only if an accelerator computes in 8 bits only what is quantized at once, or limited only to
+        what the integers can represent.
+    """
+    y, clamp, product = quantizer(m.root), m.node("clamp"), m.node("product").out
+    if y is None or y.dtype not in BYTES or not y.is_per_tensor:
+        return None
+    if is_implied(m.root, clamp):
+        return None
+    again = New("DequantizeLinear", [op("QuantizeLinear", product, m.s, m.z), m.s, m.z], types=(product.type,))
+    limited = New(clamp.op, [again, *clamp.inputs[1:]], like=clamp, types=(product.type,))
+    return New("QuantizeLinear", [limited, m.s, m.z], like=m.root)
+
+
+@rule("QDQScalesOfChannels", P("QuantizeLinear", "x", ...))
+def scale_before(m: Match) -> Replacement:
+    """QuantizeLinear(x, scales of channels)  ->  QuantizeLinear(x * factors, one scale)
+
+    Opt-in: one more node; useful only if an accelerator quantizes with one scale.
+    """
+    y, rank = quantizer(m.root), m.x.rank
+    scales = None if y is None else scales_of_channels(y)
+    if y is None or scales is None or rank is None:
+        return None
+    scale = common_scale(scales)
+    factors = (scale / scales).astype(np.float32).reshape(-1, *(1,) * (rank - 2))
+    scaled = New("Mul", [m.x, factors], types=(m.x.type,))
+    return New("QuantizeLinear", [scaled, *single_parameters(y, scale)], {}, like=m.root)
+
+
+_CONSTANTS = P("DequantizeLinear", C("w"), C("scale"), C("zero", optional=True), name="weights", shared=True)
+
+
+@rule("QDQWeightsToFloat", P(("Conv", "Gemm"), "x", _CONSTANTS, "b?"))
+def float_weights(m: Match) -> Replacement:
+    """Conv(x, DequantizeLinear(w)), whose result is not quantized  ->  Conv(x, w in float), also Gemm
+
+    Opt-in: larger weights; useful only if an accelerator supports no float operators with weights in 8 bits.
+    """
+    from ortconv.executor.kernels.evaluate import evaluate
+
+    reader = only_reader(m.root.out)
+    if reader is not None and reader.op in ("Clip", "Relu"):
+        reader = only_reader(reader.out)
+    if reader is not None and reader.op == "QuantizeLinear":
+        return None
+    bias: list[NewInput] = [*m.root.inputs[2:]]
+    if m.b is not None and m.b.producer is not None and (reals := constant_reals(m.b, m.b.producer)) is not None:
+        bias = [reals]
+    return New(m.root.op, [m.x, evaluate(m.node("weights"))[0], *bias], like=m.root)
 
 
 @rule("QDQMeanToPool", P("QuantizeLinear", P(("GlobalAveragePool", "ReduceMean"), _DQ, ..., name="mean"), "s", "z"))
@@ -177,6 +239,9 @@ RULES = (
     + quantized_reshape
     + quantized_rows
     + quantized_mean
+    + quantized_clamp
+    + scale_before
+    + float_weights
     + rewrite_signed_gemm
     + in_float
     + parts_in_float

@@ -13,9 +13,8 @@ import numpy as np
 from ortconv.ir.graph import Node
 from ortconv.ir.operands import clip_bounds, ints, only_use
 from ortconv.ir.resize import resizing
-from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import New, Out, Replacement, rule
+from ortconv.optimizer.engine import New, NewInput, Out, Replacement, Rule, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.quantizers import (
     BYTES,
@@ -23,13 +22,13 @@ from ortconv.optimizer.quantizers import (
     INTEGERS,
     LIMITS,
     Quantized,
+    codes_of,
     dequantized,
-    elements,
+    is_implied,
     is_quantizer,
     quantize_patterns,
     quantizer,
     same_parameters,
-    zero_points,
 )
 
 
@@ -46,6 +45,9 @@ class Mover(NamedTuple):
     types: frozenset[DType]
     where: Callable[[Node], bool] | None = None
 
+
+CLIP_OF_INTEGERS = 12
+"""The operator set from which Clip has kernels for 8-bit integers."""
 
 MOVERS = {
     **dict.fromkeys(("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Gather", "GatherElements", "Slice",
@@ -103,22 +105,6 @@ def drop_before_arg_max(m: Match) -> Replacement:
     return None if x.scale.constant is None else New("ArgMax", [x.value], like=m.root)
 
 
-def _saturates(q: Node, number: float, *, low: bool) -> bool:
-    """True if the number, quantized in float32, is the smallest or largest integer everywhere."""
-    y = quantizer(q)
-    if y is None or y.dtype not in LIMITS:
-        return False
-    if number == (-np.inf if low else np.inf):
-        return True
-    scale, zero = elements(y.scale), zero_points(y)
-    if scale is None or zero is None or np.isnan(number):
-        return False
-    bottom, top = LIMITS[y.dtype]
-    with np.errstate(over="ignore"):
-        codes: Array = np.rint(np.float32(number) / scale.astype(np.float32)) + zero
-    return bool(np.all(codes <= bottom) if low else np.all(codes >= top))
-
-
 @rule(
     "ClipQuantRewrite",
     *quantize_patterns(P("Clip", "x", C("low", optional=True), C("high", optional=True), name="clamp")),
@@ -128,8 +114,7 @@ def drop_clip(m: Match) -> Replacement:
 
     Counterpart: ClipQuantRewrite
     """
-    low, high = clip_bounds(m.node("clamp"))
-    if not (_saturates(m.root, low, low=True) and _saturates(m.root, high, low=False)):
+    if not is_implied(m.root, m.node("clamp")):
         return None
     return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
 
@@ -157,6 +142,45 @@ def cancel_pair(m: Match) -> Replacement:
     if x is None or y is None or x.dtype not in INTEGERS or not same_parameters(x, y):
         return None
     return m.x
+
+
+def behind_clamp(r: Rule) -> Rule:
+    """The variant of a rule for Q(op(...)) that matches Q(Relu(op(...))) and Q(Clip(op(...)))."""
+    result, *parameters = r.pattern.inputs
+    clamp = P(("Relu", "Clip"), result, ..., name="clamp")
+    return r._replace(pattern=P(r.pattern.ops, clamp, *parameters, domain=r.pattern.domain))
+
+
+def with_integer_clip(r: Rule) -> Rule:
+    """The variant of a rule for results with a Relu or Clip before the QuantizeLinear."""
+
+    def limit(m: Match) -> Replacement:
+        "Q(Clip(op(DQ(x), ...)))  ->  Clip(op on integers), also Relu"
+        bounds = _integer_bounds(m)
+        made = None if bounds is None else r.build(m)
+        return New("Clip", [made, *bounds], {}, like=m.node("clamp")) if bounds and isinstance(made, New) else None
+
+    return behind_clamp(r)._replace(build=limit)
+
+
+@rule("QDQSelectorActionTransformer", *quantize_patterns(P(("Relu", "Clip"), ..., name="clamp")))
+def clip_integers(m: Match) -> Replacement:
+    "Q(Clip(DQ(x)))  ->  Clip(x), if both have the same parameters, also Relu"
+    x, y = dequantized(m.node("clamp").input(0), m.root), quantizer(m.root)
+    if x is None or y is None or not same_parameters(x, y) or not (bounds := _integer_bounds(m)):
+        return None
+    return New("Clip", [x.value, *bounds], {}, like=m.node("clamp"))
+
+
+def _integer_bounds(m: Match) -> list[NewInput] | None:
+    """The bounds of a Relu or Clip as integers of an 8-bit result; None if they are unknown, or without a Clip of integers."""
+    y = quantizer(m.root)
+    if y is None or y.dtype not in BYTES or not y.is_per_tensor or m.graph.opset() < CLIP_OF_INTEGERS:
+        return None
+    low, high = (codes_of(y, bound) for bound in clip_bounds(m.node("clamp")))
+    if low is None or high is None:
+        return None
+    return [np.array(np.clip(codes[0], *LIMITS[y.dtype]), y.dtype.numpy) for codes in (low, high)]
 
 
 CLAMP_RULES = drop_clip + drop_relu

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Value
 from ortconv.ir.operands import producer_of
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import without_absent
 from ortconv.optimizer.engine import Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.quantizers import dequantized, is_single, microsoft, zero_points
+from ortconv.optimizer.quantizers import constant_reals, is_single, microsoft
 
 _PRODUCT = P("Cast", P("MatMulInteger", "a", "b", "a_zero?", "b_zero?", name="product"), name="cast")
 _SCALED = P(
@@ -57,24 +54,11 @@ def fuse_bias(m: Match) -> Replacement:
         return None
     if not shape or shape != (*(1,) * (len(shape) - 1), columns):
         return None
-    reals = _reals(m.bias, m.root)
+    reals = constant_reals(m.bias, m.root)
     if reals is None:
         return None
     bias = m.bias if m.bias.constant is not None and len(shape) == 1 else reals.reshape(columns)
     return microsoft("MatMulIntegerToFloat", [*map(product.input, range(6)), bias], product)
-
-
-def _reals(bias: Value, reader: Node) -> Array | None:
-    """A float constant, or one that is stored as int32 with scales."""
-    if bias.constant is not None:
-        return bias.constant.numpy()
-    q = dequantized(bias, reader)
-    codes, scale = (None, None) if q is None or q.dtype is not DType.INT32 else (q.value.constant, q.scale.constant)
-    if q is None or codes is None or scale is None or (zero := zero_points(q)) is None or zero.any():
-        return None
-    if scale.size != 1 and (codes.rank != 1 or scale.shape != codes.shape):
-        return None
-    return codes.numpy().astype(np.float32) * scale.numpy()
 
 
 @rule(

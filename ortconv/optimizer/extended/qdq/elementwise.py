@@ -221,4 +221,5 @@ def _exactly(value: Value, like: Quantized, near: Node) -> Quantized | None:
 
 
 RULES = fuse_counterpart + fuse_concat + fuse_where
-BETWEEN_QUANTIZERS = drop.RULES + RULES + product.RULES
+KERNELS = RULES + product.RULES
+BETWEEN_QUANTIZERS = (*drop.RULES, *KERNELS, *map(drop.with_integer_clip, KERNELS), *drop.clip_integers)

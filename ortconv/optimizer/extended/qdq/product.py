@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -14,8 +12,9 @@ from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import (
     BYTES,
     Quantized,
+    constant_reals,
     dequantized,
-    elements,
+    is_in_unit,
     is_scaled_along,
     microsoft,
     quantize_patterns,
@@ -24,9 +23,6 @@ from ortconv.optimizer.quantizers import (
     scale_of_sum,
     zero_points,
 )
-
-CLOSE = 1e-6
-"""Relative tolerance for the scale of a bias to equal the scale of the sum."""
 
 
 def _fits(x: Quantized | None, w: Quantized | None, y: Quantized | None, signed: bool) -> bool:
@@ -49,26 +45,15 @@ def _filters_fit(w: Quantized) -> bool:
 def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | None) -> list[NewInput] | None:
     """A bias along the last axis as int32 with the scale `unit`, in a list; [] if it is absent. None if integers cannot express it.
 
-    A float32 constant is rounded, if that is far below y's scale.
+    A constant is rounded, if that is far below y's scale.
     """
     if value is None or unit is None:
         return [] if value is None else None
-    q = dequantized(value, reader)
-    integers = rounded_bias(value, unit, y) if q is None else q.value if _is_in(q, unit) else None
+    q, reals = dequantized(value, reader), constant_reals(value, reader)
+    if q is not None and is_in_unit(q, unit):
+        return [q.value]
+    integers = None if reals is None else rounded_bias(reals, unit, y)
     return None if integers is None else [integers]
-
-
-def _is_in(q: Quantized, unit: Array) -> bool:
-    """True if a bias is int32 and has zero point 0 and, up to rounding, this scale."""
-    scale, zero = elements(q.scale), zero_points(q)
-    if q.dtype is not DType.INT32 or scale is None or zero is None or zero.any():
-        return False
-    length = q.value.dim(-1) if q.value.rank else 1
-    if scale.size not in (1, length) or unit.size not in (1, length):
-        return False
-    if not q.is_per_tensor and q.value.rank != 1:
-        return False
-    return bool(np.all(np.abs(scale - unit) <= CLOSE * unit))
 
 
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P("Conv", ..., name="target")))

@@ -7,11 +7,21 @@ from collections.abc import Callable
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operands import only_reader
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.engine import Context, constant
 from ortconv.optimizer.extended.qdq import product
+from ortconv.optimizer.extended.qdq.drop import with_integer_clip
 from ortconv.optimizer.passes import Worklist
-from ortconv.optimizer.quantizers import Quantized, dequantized, elements, is_quantizer, quantizer, zero_points
+from ortconv.optimizer.quantizers import (
+    Quantized,
+    dequantized,
+    elements,
+    is_quantizer,
+    quantized,
+    quantizer,
+    zero_points,
+)
 
 
 def shift_activations(graph: Graph, context: Context) -> int:
@@ -20,12 +30,16 @@ def shift_activations(graph: Graph, context: Context) -> int:
     Counterpart: QDQS8ToU8Transformer
     Differs: not for the platform arm, as with session.qdqisint8allowed.
     """
-    return _shift_where(
-        graph,
-        context,
-        "QDQS8ToU8Transformer",
-        lambda readers: sum(len(r.out.uses) + r.out.is_output for r in readers) == 1,
-    )
+    return _shift_where(graph, context, "QDQS8ToU8Transformer", _have_one_reader)
+
+
+def _have_one_reader(readers: list[Node]) -> bool:
+    """True if one node reads the reals, or those of one HardSwish."""
+    users = [user for r in readers for user, _ in r.out.uses]
+    if len(users) == 2 and len(readers) == 1 and {user.op for user in users} == {"HardSigmoid", "Mul"}:
+        sigmoid, product = sorted(users, key=lambda user: user.op)
+        users = [product] if only_reader(sigmoid.out) is product else users
+    return len(users) + sum(r.out.is_output for r in readers) == 1
 
 
 def shift_shared_activations(graph: Graph, context: Context) -> int:
@@ -62,11 +76,12 @@ def _readers(node: Node) -> list[Node]:
 
 
 def _int8_result(node: Node) -> Quantized | None:
-    """The int8 result of a QuantizeLinear with constant parameters per tensor, unless the graph returns it; else None."""
+    """The int8 result of a QuantizeLinear with constant scales and one zero point, unless the graph returns it; else None."""
     if not is_quantizer(node, "QuantizeLinear") or node.out.dtype is not DType.INT8:
         return None
     y = None if node.out.is_output else quantizer(node)
-    return y if y is not None and y.is_constant and y.is_per_tensor else None
+    zeros = None if y is None else zero_points(y)
+    return None if y is None or zeros is None or elements(y.scale) is None or np.any(zeros != zeros[0]) else y
 
 
 def _has_zero(reader: Node, node: Node, y: Quantized) -> bool:
@@ -79,18 +94,23 @@ def _has_zero(reader: Node, node: Node, y: Quantized) -> bool:
 
 
 def _shift(node: Node, readers: list[Node], shared: dict[tuple[int, Shape], Value]) -> None:
-    graph, zero = node.parent, node.input(2)
-    old = 0 if zero is None or zero.constant is None else int(zero.constant.item())
-    shape: Shape = () if zero is None else zero.static_shape or ()
-    new = shared.get((old, shape)) or constant(node, np.full(shape, old + 128, np.uint8))
-    shared[old, shape] = new
-    node.attrs.pop("output_dtype", None)
     for user in (node, *readers):
-        graph.set_input(user, 2, new)
+        q = quantized(user)
+        assert q is not None
+        zeros, like = zero_points(q), q.zero_point or q.scale
+        assert zeros is not None
+        old, shape = int(zeros[0]), like.static_shape or ()
+        new = shared.get((old, shape)) or constant(node, np.full(shape, old + 128, np.uint8))
+        shared[old, shape] = new
+        user.parent.set_input(user, 2, new)
+    node.attrs.pop("output_dtype", None)
     node.out.retype(TensorType(DType.UINT8, node.out.shape))
 
 
-PRODUCTS = tuple(Worklist(map(product.with_signed, rules)) for rules in (product.RULES, product.FLOAT_RULES))
+SIGNED = [product.with_signed(r) for r in product.RULES]
+PRODUCTS = tuple(
+    map(Worklist, ((*SIGNED, *map(with_integer_clip, SIGNED)), map(product.with_signed, product.FLOAT_RULES)))
+)
 
 
 def fuse_products(graph: Graph, context: Context) -> int:
