@@ -53,13 +53,14 @@ def stored(shape: Shape | None) -> Shape | None:
 def described(node: Node, own: Collection[str] | None = None) -> tuple[object, ...]:
     """All that makes a node what it is; attributes with defaults filled in, as ORT format has them stated.
 
-    With `own`, tensors that nodes of other names make go without name: the CPU's rewrites may give them another.
+    With `own`, tensors that nodes of other names make go without name: the CPU's rewrites may give them another. So do constants,
+    since the CPU's level shares equal ones; their content is listed.
     """
 
     def name(v: Value | None) -> str | None:
-        return (
-            None if v is None else v.name if own is None or v.producer is None or v.name in own else "made by the CPU"
-        )
+        if v is None or own is None or v.name in own:
+            return None if v is None else v.name
+        return "made by the CPU" if v.producer is not None else "constant" if v.constant is not None else v.name
 
     schema = schema_of(node)
     names = {*node.attrs, *(schema.defaults if schema else ())}
