@@ -110,8 +110,10 @@ def scale_results(m: Match) -> Replacement:
 
 def scales_of_channels(q: Quantized) -> Array | None:
     """The scales of the channels of 8-bit activations that have one zero point; None for other tensors."""
+    if q.is_per_tensor or q.dtype not in BYTES or q.value.constant is not None:
+        return None
     scales, zeros = elements(q.scale), zero_points(q)
-    if scales is None or zeros is None or q.is_per_tensor or q.dtype not in BYTES or q.value.constant is not None:
+    if scales is None or zeros is None:
         return None
     return scales if is_scaled_along(q, CHANNELS) and np.all(zeros == zeros[0]) else None
 

@@ -163,7 +163,7 @@ def propagate(graph: Graph, context: Context) -> int:
     return propagate_past(graph, context, _feeds_units, _moves_data)
 
 
-Moves = Callable[[Node, DType], bool]
+Moves = Callable[[Node, DType | None], bool]
 """True for a node that quantizers of a type are moved past."""
 
 
@@ -182,11 +182,10 @@ def propagate_past(graph: Graph, context: Context, forward: Moves, backward: Mov
 
 def _forward(dq: Node, context: Context, moves: Moves) -> int:
     """Rewrite DQ -> op -> other to DQ -> op -> Q -> DQ -> other, through all consecutive operators of this kind."""
-    found, changes, value = _per_tensor(dq), 0, dq.out
-    while found is not None and (mover := only_reader(value)) is not None:
-        if mover.inputs[0] is not value or not moves(mover, _dtype(found)) or not context.may_touch(dq, mover):
-            break
-        if mover.next is None or _is_end(mover.out):
+    found, changes, value, dtype = None, 0, dq.out, dq.present_inputs[0].dtype
+    while (mover := only_reader(value)) is not None and mover.inputs[0] is value and moves(mover, dtype):
+        found = found or _per_tensor(dq)
+        if found is None or mover.next is None or _is_end(mover.out) or not context.may_touch(dq, mover):
             break
         value = _insert_pair(dq, found, mover.out, mover.next, list(mover.out.uses))
         context.record("QDQPropagation", mover.label, 0, 2)
@@ -196,12 +195,10 @@ def _forward(dq: Node, context: Context, moves: Moves) -> int:
 
 def _backward(q: Node, context: Context, moves: Moves) -> int:
     """Rewrite other -> op -> Q to other -> Q -> DQ -> op -> Q, through all consecutive operators of this kind."""
-    found, changes, value = _per_tensor(q), 0, q.inputs[0]
-    while found is not None and value is not None and (mover := _mover_before(value, q)) is not None:
-        source = mover.inputs[0]
-        if source is None or is_quantizer(source.producer, "DequantizeLinear"):
-            break
-        if not moves(mover, _dtype(found)) or not context.may_touch(q, mover):
+    found, changes, value = None, 0, q.present_inputs[0]
+    while (mover := _mover_before(value, q)) is not None and moves(mover, q.out.dtype):
+        found, source = found or _per_tensor(q), mover.present_inputs[0]
+        if found is None or is_quantizer(source.producer, "DequantizeLinear") or not context.may_touch(q, mover):
             break
         _insert_pair(q, found, source, mover, [(mover, 0)])
         context.record("QDQPropagation", mover.label, 0, 2)
@@ -232,7 +229,7 @@ def _mover_before(value: Value, q: Node) -> Node | None:
     return None if mover.op in REDUCES_DATA and only_reader(source) is None else mover
 
 
-def _feeds_units(node: Node, dtype: DType) -> bool:
+def _feeds_units(node: Node, dtype: DType | None) -> bool:
     """True for a node that moves data to its only reader, or to several readers of which one may be a quantized unit."""
     return _moves_data(node) and (len(node.out.uses) == 1 or any(_may_be_unit(*use) for use in node.out.uses))
 
@@ -242,14 +239,10 @@ def _moves_data(node: Node, dtype: DType | None = None) -> bool:
     return supported and (node.op != "MaxPool" or node.opset >= 12)
 
 
-def _dtype(found: Quantized) -> DType:
-    assert found.dtype is not None
-    return found.dtype
-
-
 def _insert_pair(like: Node, found: Quantized, value: Value, before: Node, uses: list[tuple[Node, int]]) -> Value:
     """Insert a Q/DQ pair behind a value, before a node, for these uses of the value."""
-    graph, dtype = before.parent, _dtype(found)
+    graph, dtype = before.parent, found.dtype
+    assert dtype is not None
     zero = found.zero_point
     if zero is None and dtype is not DType.UINT8:
         zero = constant(like, np.zeros((), dtype.numpy))

@@ -8,7 +8,11 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import traits
 from ortconv.ir.schema import overwritten_inputs
 from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import DType
 from ortconv.optimizer.engine import Context
+
+NOT_QUANTIZED = (DType.FLOAT, DType.INT64)
+"""Types of most constants. No node reads them with a scale."""
 
 SMALL = 64
 """Payloads of at most this number of bytes are compared directly; of larger ones, first a sample is compared, then a digest."""
@@ -34,7 +38,9 @@ def share_constants(graph: Graph, context: Context) -> int:
 
 
 def _dequantization(value: Value) -> Hashable:
-    """The scales and zero points with which nodes read a constant."""
+    """The scales and zero points with which nodes read a constant; only integers have any."""
+    if value.dtype in NOT_QUANTIZED:
+        return None
     parameters = (_parameters(node, slot) for node, slot in value.uses)
     return frozenset(
         tuple(None if v is None or v.constant is None else v.constant.digest() for v in found)

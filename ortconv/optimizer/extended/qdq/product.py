@@ -49,9 +49,10 @@ def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | 
     """
     if value is None or unit is None:
         return [] if value is None else None
-    q, reals = dequantized(value, reader), constant_reals(value, reader)
+    q = dequantized(value, reader)
     if q is not None and is_in_unit(q, unit):
         return [q.value]
+    reals = constant_reals(value, reader)
     integers = None if reals is None else rounded_bias(reals, unit, y)
     return None if integers is None else [integers]
 

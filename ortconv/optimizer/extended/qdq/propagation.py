@@ -39,7 +39,7 @@ def _is_table(gather: Node) -> bool:
     return dq is not None and constant_of(dq.input(0)) is not None
 
 
-def _moves_data(node: Node, dtype: DType) -> bool:
+def _moves_data(node: Node, dtype: DType | None) -> bool:
     mover = MOVERS.get(node.op) if node.domain == "" and not any(node.outputs[1:]) else None
     if mover is None or node.parent.opset() < mover.since or dtype not in mover.types:
         return False
