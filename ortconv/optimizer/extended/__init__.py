@@ -16,6 +16,7 @@ RESIZES = Pass(
     also=(("", "Transpose"),),
     once=True,
 )
+SCALARS = Pass("ScalarRankRewrite", "extended.scalar_rank:raise_rank")
 GELUS = ("Gelu", (MICROSOFT, "Gelu"))
 SKIP_NORMS = ((MICROSOFT, "SkipLayerNormalization"), (MICROSOFT, "SkipSimplifiedLayerNormalization"))
 
@@ -69,6 +70,7 @@ PASSES = (
     Pass("ReshapeFusion", "basic.reshape:CHAINS"),
     Pass("ConstantFolding", "extended.qdq.common:fold_bias", *DEQUANTIZE),
     Pass("CommonSubexpressionElimination", "extended.qdq.common:merge_dequantized", *DEQUANTIZE),
+    SCALARS,
     SHARING,
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer.extended import RESIZES
+from ortconv.optimizer.extended import RESIZES, SCALARS
 from ortconv.optimizer.passes import Pass
 
 PASSES = (
@@ -12,4 +12,5 @@ PASSES = (
     Pass("PReluFusion", "layout.prelu:RULES", "PRelu"),
     Pass("ConvAddActivationFusion", "layout.conv_add:RULES"),
     Pass("NchwcTransformer", "layout.nchwc:block_channels"),
+    SCALARS,  # again: a single channel may be the last axis now
 )
