@@ -68,12 +68,17 @@ def only_reader(value: Value) -> Node | None:
 
 def is_only_quantized(node: Node) -> bool:
     """True if only a QuantizeLinear reads a result, perhaps through a Clip or Relu, and no operand is dequantized."""
+    makers = (value.producer for value in node.present_inputs)
+    dequantized = any(maker is not None and maker.op == "DequantizeLinear" for maker in makers)
+    return quantizer_of_result(node) is not None and not dequantized
+
+
+def quantizer_of_result(node: Node) -> Node | None:
+    """The QuantizeLinear that alone reads a result, perhaps through a Clip or Relu; None if there is none."""
     reader = only_reader(node.out)
     if reader is not None and reader.op in ("Clip", "Relu"):
         reader = only_reader(reader.out)
-    makers = (value.producer for value in node.present_inputs)
-    dequantized = any(maker is not None and maker.op == "DequantizeLinear" for maker in makers)
-    return reader is not None and reader.op == "QuantizeLinear" and not dequantized
+    return reader if reader is not None and reader.op == "QuantizeLinear" else None
 
 
 def reader_of(value: Value, *ops: str) -> Node | None:

@@ -39,7 +39,7 @@ def scale_filters(m: Match) -> Replacement:
     """
     conv, x = m.root, dequantized(m.node("dq").out, m.root)
     scales = None if x is None else scales_of_channels(x)
-    if x is None or scales is None or conv.attr("group", 1) != scales.size or m.w.dim(0) is None:
+    if x is None or scales is None or conv.attr("group", 1) != scales.size:
         return None
     filters, scale = m.w.dim(0), common_scale(scales)
     if not isinstance(filters, int) or not filters or filters % scales.size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.operands import only_reader
+from ortconv.ir.operands import quantizer_of_result
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
@@ -16,7 +16,6 @@ from ortconv.optimizer.quantizers import (
     dequantized,
     dequantizer_like,
     is_in_unit,
-    is_quantizer,
     is_scaled_along,
     quantizer,
     rounded_bias,
@@ -33,7 +32,8 @@ def quantize_bias(m: Match) -> Replacement:
     Opt-in: runs with --use-nnapi, since the NNAPI provider takes such a unit only with a bias in int32. Exporters of models that
         were trained for quantization, as those of PyTorch, leave biases in float.
     """
-    root, y = m.root, _result(m.root)
+    root, result = m.root, quantizer_of_result(m.root)
+    y = None if result is None else quantizer(result)
     unit = None if y is None else _unit(root, y)
     reals = None if unit is None or _is_stored(m.b, root, unit) else constant_reals(m.b, root)
     codes = None if unit is None or reals is None else rounded_bias(reals, unit, y)
@@ -58,11 +58,3 @@ def _unit(node: Node, y: Quantized) -> Array | None:
     columns = 0 if node.op == "Conv" or node.attr("transB", 0) else 1
     fits = x.is_per_tensor and y.is_per_tensor and is_scaled_along(w, columns)
     return scale_of_sum(x, w) if fits else None
-
-
-def _result(node: Node) -> Quantized | None:
-    """The integers that a QuantizeLinear makes of a result that nothing else reads, perhaps behind a Clip or Relu; else None."""
-    reader = only_reader(node.out)
-    if reader is not None and (reader.is_op("Relu") or reader.is_op("Clip")):
-        reader = only_reader(reader.out)
-    return quantizer(reader) if reader is not None and is_quantizer(reader, "QuantizeLinear") else None

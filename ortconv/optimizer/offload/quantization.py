@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ortconv.ir.graph import Ints, Node, Value
-from ortconv.ir.operands import axes_of, only_reader, producer_of
+from ortconv.ir.operands import axes_of, producer_of, quantizer_of_result
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.channel_scales import common_scale, scales_of_channels, single_parameters
@@ -91,8 +91,7 @@ _PRODUCTS = [P(("Conv", "Gemm"), _STORED, _STORED, bias, name="product") for bia
 def quantized_clamp(m: Match) -> Replacement:
     """QuantizeLinear(Relu(Conv))  ->  QuantizeLinear(Relu(DequantizeLinear(QuantizeLinear(Conv)))), also Clip and Gemm
 
-    Opt-in: more nodes; useful only if an accelerator computes in 8 bits only what is quantized at once, or limited only to
-        what the integers can represent.
+    Opt-in: more nodes; useful only if an accelerator supports no Relu or Clip between a product and its QuantizeLinear.
     """
     y, clamp, product = quantizer(m.root), m.node("clamp"), m.node("product").out
     if y is None or y.dtype not in BYTES or not y.is_per_tensor:
@@ -131,10 +130,7 @@ def float_weights(m: Match) -> Replacement:
     """
     from ortconv.executor.kernels.evaluate import evaluate
 
-    reader = only_reader(m.root.out)
-    if reader is not None and reader.op in ("Clip", "Relu"):
-        reader = only_reader(reader.out)
-    if reader is not None and reader.op == "QuantizeLinear":
+    if quantizer_of_result(m.root) is not None:
         return None
     bias: list[NewInput] = [*m.root.inputs[2:]]
     if m.b is not None and m.b.producer is not None and (reals := constant_reals(m.b, m.b.producer)) is not None:
