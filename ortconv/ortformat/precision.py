@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ortconv.ir.casts import TYPE_ATTRIBUTES, add_cast, read_instead, return_instead
+from ortconv.ir.casts import TYPE_ATTRIBUTES, add_cast, exact_source, read_instead, return_instead
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.kernels import has_kernel, lacks_kernel
@@ -56,15 +56,14 @@ def _widen(graph: Graph, release: int | None) -> int:
             _read_wide(graph, node, wide)
             results += _return_wide(node)
     for value in wide:
-        _remove_rounding(value)
+        _remove_unread_cast(value)
     added = sum(value.producer is not None for value in wide.values())
     return added + sum(_narrow(graph, value, nodes) for value in results)
 
 
-def _remove_rounding(value: Value) -> None:
-    """Remove the Cast that makes a value of a float32 constant, if nothing reads it."""
-    cast = value.producer if _unrounded(value) is not None else None
-    if cast is not None and cast.graph is not None:
+def _remove_unread_cast(value: Value) -> None:
+    cast = value.producer
+    if cast is not None and cast.is_op("Cast") and cast.graph is not None:
         cast.graph.remove_dead(cast)
 
 
@@ -78,11 +77,14 @@ def _read_wide(graph: Graph, node: Node, wide: dict[Value, Value]) -> None:
 
 
 def _as_float32(graph: Graph, value: Value, node: Node) -> Value:
-    """A float16 value as float32: a Cast before the node, or a wide constant if the node needs a constant."""
+    """A float16 value as float32: a Cast before the node, or a wide constant if the node needs a constant.
+
+    A value that was a bool or a small integer is cast from there, since onnxruntime's Cast to float16 is slow.
+    """
     const = value.constant
     if node.op in PACKS_CONSTANTS and isinstance(const, Tensor):
         return graph.constant(Tensor.of(const.numpy().astype(np.float32)), f"{value.name}_float")
-    return add_cast(graph, value, DType.FLOAT, node)
+    return add_cast(graph, exact_source(value) or value, DType.FLOAT, node)
 
 
 def _return_wide(node: Node) -> list[Value]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ortconv.ir.casts import HOLDERS
 from ortconv.ir.graph import Attribute, Floats, Ints, Node, Strings, Value
 from ortconv.ir.operands import clip_bounds, constant_of, ints, producer_of, scalar, source_of
 from ortconv.ir.schema import attribute
@@ -126,24 +127,6 @@ def eliminate_cast(m: Match) -> Replacement:
     return m.x if m.x.dtype is not None and m.x.dtype == to else None
 
 
-_HOLDS: dict[DType, tuple[DType, ...]] = {
-    getattr(DType, source): tuple(getattr(DType, name) for name in holders.split())
-    for source, holders in {
-        "BOOL": "UINT8 INT8 INT16 INT32 INT64 FLOAT16 FLOAT DOUBLE",
-        "UINT8": "INT16 UINT16 INT32 UINT32 INT64 UINT64 FLOAT16 FLOAT DOUBLE",
-        "INT8": "INT16 INT32 INT64 FLOAT16 FLOAT DOUBLE",
-        "UINT16": "INT32 UINT32 INT64 UINT64 FLOAT DOUBLE",
-        "INT16": "INT32 INT64 FLOAT DOUBLE",
-        "INT32": "INT64 DOUBLE",
-        "UINT32": "INT64 UINT64 DOUBLE",
-        "FLOAT16": "FLOAT DOUBLE",
-        "BFLOAT16": "FLOAT DOUBLE",
-        "FLOAT": "DOUBLE",
-    }.items()
-}
-"""The types that represent every value of a type exactly."""
-
-
 @rule("CastChainElimination", P("Cast", P("Cast", "x", name="inner", shared=True)))
 def eliminate_cast_chain(m: Match) -> Replacement:
     """Cast(Cast(x, B), C)  ->  Cast(x, C) or x, if B represents every value of x exactly
@@ -153,12 +136,12 @@ def eliminate_cast_chain(m: Match) -> Replacement:
         wider. LossyCastChainElimination removes other chains.
     """
     source, between, to = m.x.dtype, m.node("inner").out.dtype, m.root.out.dtype
-    if source is None or to is None or between not in _HOLDS.get(source, ()):
+    if source is None or to is None or between not in HOLDERS.get(source, ()):
         return None
     if to is source:
         return m.x
     # Out of range, float to integer depends on the inner type; a string depends on the source's type.
-    if not (source in FLOATS and to in FLOATS) and not (source not in FLOATS and to in _HOLDS[source]):
+    if not (source in FLOATS and to in FLOATS) and not (source not in FLOATS and to in HOLDERS[source]):
         return None
     return New("Cast", [m.x], like=m.root)
 
