@@ -1,6 +1,7 @@
 """Fuses products with 4-bit weights into com.microsoft:MatMulNBits, which keeps the activations in float32.
 
-Weights of 8 bits are unchanged: in float32 that kernel is slower than DequantizeLinear and MatMul.
+Weights of 8 bits are fused only on request, with activations of 8 bits: in float32 that kernel is slower than DequantizeLinear and
+MatMul.
 """
 
 from __future__ import annotations
@@ -21,49 +22,54 @@ SMALLEST_BLOCK, LARGEST_BLOCK = 16, 256
 UNBLOCKED = 32
 """The block size for weights with one scale, or with one per column."""
 
-DEFAULT_ZERO_POINT = 8
-
 FLOAT32 = 1
 """The accuracy level that computes in float32."""
 
 
-def _constants(dq: Node) -> tuple[Tensor, Array, Array] | None:
-    """The 4-bit weight matrix of a DequantizeLinear, its float32 scales, and its zero points, if all are constant; else None."""
+def _constants(dq: Node, bits: int) -> tuple[Tensor, Array, Array] | None:
+    """A DequantizeLinear's weight matrix of this number of bits, its float32 scales, and its zero points, if all are constant;
+    else None.
+    """
     weight, scale, zero = (dq.constant(i) for i in range(3))
     if weight is None or scale is None or (zero is None and dq.input(2) is not None):
         return None
-    if weight.dtype not in (DType.INT4, DType.UINT4) or len(numbers(*weight.shape)) != 2:
+    if weight.dtype not in LIMITS or weight.dtype.bits != bits or len(numbers(*weight.shape)) != 2:
         return None
     if {scale.dtype, dq.out.dtype} != {DType.FLOAT}:
         return None
     return weight, scale.numpy(), np.zeros(scale.shape, np.int8) if zero is None else zero.numpy().astype(np.int8)
 
 
-def _blocks(dq: Node) -> tuple[list[Array | None], dict[str, Attribute]] | None:
-    """The inputs and attributes of MatMulNBits for a weight (K, N): values (N, blocks, bytes), scales, zero points or None."""
-    constants = _constants(dq)
+def _blocks(dq: Node, bits: int, is_transposed: bool) -> tuple[list[Array | None], dict[str, Attribute]] | None:
+    """The inputs and attributes of MatMulNBits for a weight (K, N), or (N, K) if it is transposed: values (N, blocks, bytes),
+    scales, zero points or None. None if the blocks do not fit.
+    """
+    constants = _constants(dq, bits)
     if constants is None:
         return None
     weight, scale, zeros = constants
-    rows, columns = weight.shape
-    size, (low, _) = int(dq.attr("block_size", 0)), LIMITS[weight.dtype]
-    scales = _by_block(scale, dq, rows, columns, size)
-    offsets = _by_block((zeros - low).astype(np.uint8), dq, rows, columns, size)
+    codes, size, low = weight.numpy().astype(np.int8), int(dq.attr("block_size", 0)), np.int8(LIMITS[weight.dtype][0])
+    axis = int(dq.attr("axis", 1)) % 2
+    if is_transposed:
+        codes, scale, zeros, axis = codes.T, scale.T, zeros.T, 1 - axis
+    rows, columns = codes.shape
+    scales = _by_block(scale, axis, rows, columns, size)
+    offsets = _by_block((zeros - low).view(np.uint8), axis, rows, columns, size)
     size = size or UNBLOCKED
     if scales is None or offsets is None or not SMALLEST_BLOCK <= size <= LARGEST_BLOCK or size & (size - 1):
         return None
     count = len(scales)
-    codes = np.zeros((count * size, columns), np.uint8)
-    codes[:rows] = weight.numpy().astype(np.int8) - low
-    packed = two_per_byte(codes.T.reshape(columns, count, size))
-    zero_points = None if (offsets == DEFAULT_ZERO_POINT).all() else two_per_byte(offsets.T).reshape(-1)
-    attrs: dict[str, Attribute] = {"K": rows, "N": columns, "bits": 4, "block_size": size, "accuracy_level": FLOAT32}
+    padded = np.zeros((columns, count * size), np.uint8)
+    padded[:, :rows] = (codes - low).view(np.uint8).T
+    pack = two_per_byte if bits == 4 else np.ascontiguousarray
+    packed = pack(padded.reshape(columns, count, size))
+    zero_points = None if (offsets == 1 << bits - 1).all() else pack(offsets.T).reshape(-1)
+    attrs: dict[str, Attribute] = {"K": rows, "N": columns, "bits": bits, "block_size": size}
     return [packed, np.ascontiguousarray(scales.T).reshape(-1), zero_points], attrs
 
 
-def _by_block(parameter: Array, dq: Node, rows: int, columns: int, size: int) -> Array | None:
+def _by_block(parameter: Array, axis: int, rows: int, columns: int, size: int) -> Array | None:
     """A scale or zero point as (blocks, N); None if it neither varies along the rows nor per column."""
-    axis = int(dq.attr("axis", 1)) % 2
     if size:
         blocks = -(-rows // size)
         return parameter if parameter.shape == (blocks, columns) else None
@@ -73,32 +79,36 @@ def _by_block(parameter: Array, dq: Node, rows: int, columns: int, size: int) ->
     return np.ascontiguousarray(np.broadcast_to(parameter.reshape(1, -1), (blocks, columns)))
 
 
-_WEIGHTS = tuple(P("DequantizeLinear", C("weight"), ..., name="dequantize", domain=d) for d in DOMAINS)
+WEIGHTS = tuple(P("DequantizeLinear", C("weight"), ..., name="dequantize", domain=d) for d in DOMAINS)
 
 
-@rule("QDQSelectorActionTransformer", *(P("MatMul", "a", w) for w in _WEIGHTS))
+@rule("QDQSelectorActionTransformer", *(P("MatMul", "a", w) for w in WEIGHTS))
 def fuse_matmul(m: Match) -> Replacement:
     """MatMul(a, DQ(w)) with 4-bit w  ->  MatMulNBits(a, w)"""
-    return _fused(m, None)
+    return fused(m, None, 4, FLOAT32)
 
 
-@rule("QDQSelectorActionTransformer", *(P("Gemm", "a", w, "c?") for w in _WEIGHTS))
+@rule("QDQSelectorActionTransformer", *(P("Gemm", "a", w, "c?") for w in WEIGHTS))
 def fuse_gemm(m: Match) -> Replacement:
     """Gemm(a, DQ(w), c) with 4-bit w  ->  MatMulNBits(a, w, c)"""
-    if not is_plain_gemm(m.root) or m.root.attr("transB", 0):
-        return None
-    if m.c is not None and m.c.static_shape != (m.weight.dim(-1),):
-        return None
-    return _fused(m, m.c)
+    return fused(m, m.c, 4, FLOAT32) if has_plain_bias(m) else None
 
 
-def _fused(m: Match, bias: Value | None) -> Replacement:
+def has_plain_bias(m: Match) -> bool:
+    """True if a Gemm is a plain product, and its bias c, if it has one, is a number for each column."""
+    columns = m.weight.dim(0 if m.root.attr("transB", 0) else 1)
+    return is_plain_gemm(m.root) and (m.c is None or m.c.static_shape == (columns,))
+
+
+def fused(m: Match, bias: Value | None, bits: int, accuracy_level: int) -> Replacement:
+    """MatMulNBits for a product of `a` and a weight of this number of bits behind `dequantize`; None if it cannot hold them."""
     if (m.a.rank or 0) < 2:
         return None
-    blocks = _blocks(m.node("dequantize"))
+    blocks = _blocks(m.node("dequantize"), bits, bool(m.root.attr("transB", 0)))
     if blocks is None:
         return None
     weights, attrs = blocks
+    attrs["accuracy_level"] = accuracy_level
     return microsoft("MatMulNBits", without_absent([m.a, *weights, None, bias]), m.root, attrs)
 
 
