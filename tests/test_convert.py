@@ -287,7 +287,7 @@ def test_limited_results_of_quantized_units_go_to_nnapi(tmp_path: Path) -> None:
 
 
 def test_repairs_for_nnapi_come_before_the_rewrites_for_it(tmp_path: Path) -> None:
-    """A layer with a scale for each channel is repaired, refused in 8 bits, and then computed in float."""
+    """A layer with a scale for each channel is repaired, refused in this form, and then becomes a convolution."""
     proto = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["": 13]>
         g (float[2,4] x) => (float[2,3] y) <float s = {0.02}, float t = {0.05}, uint8 z = {3},
@@ -302,9 +302,13 @@ def test_repairs_for_nnapi_come_before_the_rewrites_for_it(tmp_path: Path) -> No
         }"""
     )
     found = ortconv.convert(proto, tmp_path / "m.ort", use_nnapi=True, maximize_offload=True)
-    assert [*found.rewrites][:3] == ["BiasQuantization", "SignedGemmRewrite", "QDQToFloat"]
-    layer = next(node for node in ortconv.load(tmp_path / "m.ort").graph if node.op == "Gemm")
-    assert layer.ep == "NnapiExecutionProvider"
+    assert [*found.rewrites][:3] == ["BiasQuantization", "SignedGemmRewrite", "QDQProductToConv"]
+    assert [len(p.nodes) for p in found.partitions or ()] == [found.nodes_after]
+    feeds = {"x": np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)}
+    (want,), (got,) = (
+        ortconv.Session(m, b).run(None, feeds) for m, b in ((proto, "onnxruntime"), (tmp_path / "m.ort", "nnapi"))
+    )
+    np.testing.assert_allclose(got, want, atol=0.0501)
 
 
 def test_frozen_initializers_let_nnapi_and_rewrites_have_the_weights(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ortconv.ir.symbols import symbols_of
 from ortconv.optimizer.engine import Context, Rule, apply, find
 from ortconv.optimizer.levels import opt_in_passes, run_passes
 from ortconv.optimizer.offload import unsigned
+from ortconv.optimizer.offload.quantization import WEIGHTS_TO_FLOAT
 from ortconv.optimizer.passes import Pass, by_root
 from ortconv.optimizer.pattern import Match
 from ortconv.optimizer.recipe import make
@@ -99,12 +100,15 @@ def maximize(
     known = len(context.trace)
     if any(p.name == unsigned.NAME for p in passes):
         _make_unsigned(graph, target, context)
+    weights = tuple(r for p in passes if p.name == WEIGHTS_TO_FLOAT for r in p.rules)
+    _make_weights_float(graph, target, weights, context)
+    rules = _by_root(p for p in passes if p.name != WEIGHTS_TO_FLOAT)
     work = Grouping(graph, target)
-    rules = _by_root(passes)
     for offer in _worthwhile(work, list(_offers(work, rules, context)), limits):
         _accept(offer, graph, target, rules, context)
     rewrites = Counter(rewrite.rule for rewrite in context.trace[known:])
     if rewrites:
+        _make_weights_float(graph, target, weights, context)
         _tidy(graph, context)
     after = limit(partition(graph, target), limits)
     return Gain(_counted(before), _counted(after), dict(rewrites), _open_dims(graph, after))
@@ -183,10 +187,21 @@ def _make_unsigned(graph: Graph, target: Target, context: Context) -> None:
     if not before or context.exhausted:
         return
     done = unsigned.shift(graph)
-    if done.types and _count_refused(Grouping(graph, target)) < before:
+    if (done.types or done.constants) and _count_refused(Grouping(graph, target)) < before:
         unsigned.trace_shift(done, context)
     else:
         unsigned.undo(done)
+
+
+def _make_weights_float(graph: Graph, target: Target, rules: Iterable[Rule], context: Context) -> None:
+    """Make float constants of those in 8 bits that are read outside the groups between quantizers."""
+    if not any(node.is_op("DequantizeLinear") for node in graph):
+        return
+    alone = [unit.nodes[0] for unit in Grouping(graph, target).units if len(unit.nodes) == 1]
+    for r in rules:
+        for node in alone:
+            if node.is_op("DequantizeLinear"):
+                apply(r, node, context)
 
 
 def _refused(work: Grouping) -> list[Sequence[Node]]:
@@ -199,10 +214,12 @@ def _count_refused(work: Grouping) -> int:
 
 
 def _tidy(graph: Graph, context: Context, reshapes: Pass | None = None) -> None:
-    """Remove redundancy between rewrites: Reshapes that cancel out or follow each other, and several equal ones of one value."""
+    """Remove redundancy between rewrites: nodes with constant inputs, Reshapes that cancel out or follow each other, and several
+    equal ones of one value.
+    """
     from ortconv.optimizer import basic
 
-    for _ in run_passes(graph, (basic.SHARING, basic.COMMON, reshapes or basic.RESHAPES), context):
+    for _ in run_passes(graph, (basic.FOLDING, basic.SHARING, basic.COMMON, reshapes or basic.RESHAPES), context):
         pass
 
 

@@ -103,7 +103,9 @@ def passes_in(module: str) -> tuple[Pass, ...]:
 
 def pass_in(module: str, name: str) -> Pass:
     """The only pass of a module with this name, even if it runs only on request."""
-    (found,) = (p for p in (*_rows(module, (), passes_of), *_rows(module, (), opt_in_passes)) if p.name == name)
+    rules = getattr(importlib.import_module(f"ortconv.optimizer.{module}"), "RULES", ())
+    rows = (*_rows(module, rules, passes_of), *_rows(module, rules, opt_in_passes))
+    (found,) = (p for p in rows if p.name == name)
     return found
 
 

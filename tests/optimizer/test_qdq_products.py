@@ -400,7 +400,10 @@ def test_few_bits(kind: int, block: int, op: str, rows: int, *, zero: bool) -> N
 )
 def test_few_bits_with_one_scale_or_one_per_column(scale: str, node: str, *, fires: bool) -> None:
     """The matrix is square, so that rows and columns are as many."""
-    proto = parse(f"g (float[3,2] x, float[2,3] t, float[2] v) => (float y) <{scale}, float[1,2] m = {{1, 2}}> {{ d = {node} }}", 21)
+    proto = parse(
+        f"g (float[3,2] x, float[2,3] t, float[2] v) => (float y) <{scale}, float[1,2] m = {{1, 2}}> {{ d = {node} }}",
+        21,
+    )
     proto.ir_version = 10
     proto.graph.initializer.append(helper.make_tensor("w", TensorProto.INT4, (2, 2), (-8, 7, 3, -1)))
     assert (f"{MICROSOFT}MatMulNBits" in left(proto)) == fires

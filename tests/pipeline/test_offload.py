@@ -167,6 +167,62 @@ def test_signed_activations() -> None:
     assert (types["a"], types["d"]) == (DType.UINT8, DType.UINT8)
 
 
+def test_constant_operands_become_unsigned_as_well() -> None:
+    text_of = (
+        f"g (float[1,4] x) => (float y) <{QDQ}, int8[4] k = {{-100, 5, 0, 127}}> {{"
+        "a = QuantizeLinear(x, s, o) b = DequantizeLinear(a, s, o) v = DequantizeLinear(k, s, n) c = Add(b, v)"
+        "d = QuantizeLinear(c, s, o) y = DequantizeLinear(d, s, o) }"
+    )
+    model, gain = maximized(text_of, opset=13)
+    assert (gain.after.refused, list(gain.rewrites)) == (0, ["SignedToUnsigned"])
+    assert {v.dtype for node in model.graph if node.op == "DequantizeLinear" for v in node.inputs[:1] if v} == {
+        DType.UINT8
+    }
+
+
+PER_CHANNEL = (
+    "float s = {0.05}, uint8 o = {128}, float t = {0.2}, float[2] k = {0.02, 0.03}, int8[2] n = {0, 0},"
+    "int8[3,2] w = {1, 2, 3, 4, -5, -6}, int8[2,3] r = {1, -2, 3, 4, -5, 6},"
+    "int8[2,2,3] f = {1, 2, 3, 4, -5, -6, 7, 8, 9, 1, 2, 3},"
+    "int32[2] b = {300, -200}, float[2] sb = {0.001, 0.0015}, int32[2] zb = {0, 0}"
+)
+READ, WRITE = (
+    "a = QuantizeLinear(x, s, o) e = DequantizeLinear(a, s, o)",
+    "q = QuantizeLinear(c, t, o) y = DequantizeLinear(q, t, o)",
+)
+
+
+@pytest.mark.parametrize(
+    ("graph", "rule"),
+    [
+        ("float[2,4,3] x | v = DequantizeLinear<axis = 1>(w, k, n) c = MatMul(e, v)", "QDQProductToConv"),
+        ("float[2,3] x | v = DequantizeLinear<axis = 0>(r, k, n) c = Gemm<transB = 1>(e, v)", "QDQProductToConv"),
+        (
+            "float[2,3] x | v = DequantizeLinear<axis = 1>(w, k, n) i = DequantizeLinear<axis = 0>(b, sb, zb)"
+            " g = Gemm(e, v, i) c = Relu(g)",
+            "QDQProductToConv",
+        ),
+        ("float[1,2,6] x | v = DequantizeLinear<axis = 0>(f, k, n) c = Conv<pads = [1, 1]>(e, v)", "QDQConv1DToConv2D"),
+    ],
+)
+def test_units_of_other_shapes_stay_in_8_bits(graph: str, rule: str) -> None:
+    source, _, unit = graph.partition(" | ")
+    model, gain = maximized(f"g ({source}) => (float y) <{PER_CHANNEL}> {{ {READ} {unit} {WRITE} }}", opset=13)
+    assert (gain.after.refused, list(gain.rewrites)) == (0, [rule])
+    assert [node.op for node in model.graph if node.op in ("MatMul", "Gemm", "Conv")] == ["Conv"]
+
+
+def test_weights_that_are_read_in_float_become_float() -> None:
+    model, gain = maximized(
+        f"g (float[2,4,3] x) => (float y) <{PER_CHANNEL}, float[2] h = {{1, 2}}> {{"
+        "v = DequantizeLinear<axis = 1>(w, k, n) m = MatMul(x, v) y = Add(m, h) }",
+        opset=13,
+    )
+    assert gain.after.refused == 0
+    assert {"QDQWeightsToFloat", "MatMulToRows"} == set(gain.rewrites)
+    assert "DequantizeLinear" not in ops(model.graph)
+
+
 def test_signed_activations_stay_where_unsigned_ones_gain_nothing() -> None:
     source = parse(
         f"g (float[n,4] x) => (float y) <{QDQ}> {{ a = QuantizeLinear(x, s, o) y = DequantizeLinear(a, s, o) }}"

@@ -7,6 +7,7 @@ from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.quantizers import DEQUANTIZE, QUANTIZERS
 
 SHARING = Pass("ConstantSharing", "basic.sharing:share_constants")
+FOLDING = Pass("ConstantFolding", "basic.fold_constants:fold")
 COMMON = Pass("CommonSubexpressionElimination", "basic.cse:merge_common")
 NAN_GUARDS = Pass("NanGuardElimination", "basic.nan_guard:drop_guard", "IsNaN")
 RESHAPES = Pass("ReshapeFusion", "basic.reshape:RULES")
@@ -22,7 +23,7 @@ PASSES = (
     Pass("DoubleQDQPairsRemover", "basic.qdq:DOUBLE_PAIRS", *QUANTIZERS),
     SHARING,
     COMMON,
-    Pass("ConstantFolding", "basic.fold_constants:fold"),
+    FOLDING,
     Pass("ClipBoundFolding", "basic.qdq:fold_bound", *DEQUANTIZE, also=(("", "Clip"),)),
     Pass("ConvBranchFusion", "basic.conv_branches:RULES"),
     Pass("MatMulAddFusion", "basic.fold_matmul:fuse_matmul_add"),

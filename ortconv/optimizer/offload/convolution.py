@@ -36,6 +36,15 @@ def images_of_one_row(m: Match) -> Replacement:
     node = m.root
     if not is_float(m.x) or m.x.rank != 3 or len(node.outputs) != 1:
         return None
+    inputs: list[NewInput] = [with_axes("Unsqueeze", m.x, (2,), m.graph)]
+    if node.op == "Conv":
+        weights = m.tensor("w").numpy()
+        inputs += [np.expand_dims(weights, 2), *([m.b] if m.b is not None else [])]
+    return with_axes("Squeeze", New(node.op, inputs, attributes_of_one_row(node), like=node), (2,), m.graph)
+
+
+def attributes_of_one_row(node: Node) -> dict[str, Attribute]:
+    """The attributes of a convolution or pooling along one axis, on images of one row."""
     attrs: dict[str, Attribute] = dict(node.attrs)
     for name in ("kernel_shape", "strides", "dilations"):
         if name in attrs:
@@ -43,11 +52,7 @@ def images_of_one_row(m: Match) -> Replacement:
     if "pads" in attrs:
         begin, end = node.attr("pads", Ints((0, 0)))
         attrs["pads"] = Ints((0, begin, 0, end))
-    inputs: list[NewInput] = [with_axes("Unsqueeze", m.x, (2,), m.graph)]
-    if node.op == "Conv":
-        weights = m.tensor("w").numpy()
-        inputs += [np.expand_dims(weights, 2), *([m.b] if m.b is not None else [])]
-    return with_axes("Squeeze", New(node.op, inputs, attrs, like=node), (2,), m.graph)
+    return attrs
 
 
 MOST_GROUPS = 64

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.operands import only_use
+from ortconv.ir.operands import only_use, producer_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
@@ -29,6 +29,12 @@ def _by_matrix(m: Match) -> tuple[tuple[int, ...], tuple[int, int]] | None:
 
 def _matrix(b: Value, shape: tuple[int, int]) -> NewInput:
     return b if b.rank == 2 else reshaped(b, shape)
+
+
+def _is_computed(b: Value) -> bool:
+    """True for a matrix that is neither constant nor made of quantized constants."""
+    dq = producer_of(b, "DequantizeLinear")
+    return b.constant is None and (dq is None or dq.constant(0) is None)
 
 
 def _has_bias(product: Node) -> bool:
@@ -72,7 +78,7 @@ def by_gemm(m: Match) -> Replacement:
     Opt-in: more nodes; useful only if an accelerator supports computed weights only in the form of Gemm.
     """
     shapes = _by_matrix(m)
-    if shapes is None or m.b.constant is not None:
+    if shapes is None or not _is_computed(m.b):
         return None
     left, (inner, columns) = shapes
     b = transpose(_matrix(m.b, (inner, columns)), (1, 0))
@@ -139,7 +145,7 @@ def plain_gemm(m: Match) -> Replacement:
     alpha, beta = float(attribute(node, "alpha")), float(attribute(node, "beta"))
     if not is_float(m.a, m.b, m.c) or out is None or m.a.rank != 2:
         return None
-    is_plain = not node.attr("transA", 0) and (m.b.constant is not None or node.attr("transB", 0) != 0)
+    is_plain = not node.attr("transA", 0) and (not _is_computed(m.b) or node.attr("transB", 0) != 0)
     if is_plain and alpha == 1 and _is_row(m.c, beta, out[1]):
         return None
     c = m.c if beta != 0 else None
@@ -164,7 +170,7 @@ def _product(m: Match, b: NewInput, bias: list[NewInput]) -> New:
     """The matched Gemm of a and b, without transA and alpha. A computed b is transposed."""
     a = transpose(m.a, (1, 0)) if m.root.attr("transA", 0) else m.a
     transposed = bool(m.root.attr("transB", 0))
-    if m.b.constant is None and not transposed:
+    if _is_computed(m.b) and not transposed:
         b, transposed = transpose(b, (1, 0)), True
     return New("Gemm", [a, b, *bias], {"transB": 1} if transposed else {}, like=m.root)
 

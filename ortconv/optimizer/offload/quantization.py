@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -12,12 +13,13 @@ from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.channel_scales import common_scale, scales_of_channels, single_parameters
 from ortconv.optimizer.basic.nnapi import rewrite_signed_gemm
-from ortconv.optimizer.conditions import are_numbers
+from ortconv.optimizer.conditions import are_numbers, is_plain_gemm
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
-from ortconv.optimizer.offload.parts import op, reshape, shape_of
+from ortconv.optimizer.offload.convolution import attributes_of_one_row
+from ortconv.optimizer.offload.parts import is_float, op, reshape, shape_of
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.qdq_forms import OLDEST, QDQ_FORMS, dequantize, matmul_between_quantizers, quantize
-from ortconv.optimizer.quantizers import BYTES, constant_reals, is_implied, quantized, quantizer, same_parameters
+from ortconv.optimizer.quantizers import BYTES, is_implied, is_scaled_along, quantized, quantizer, same_parameters
 
 FLOAT_OPS = named(
     Trait.QDQ, Trait.DQ,
@@ -33,6 +35,8 @@ FLOAT_OPS = named(
 
 _MOVERS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "MaxPool", "Slice", "Split", "Resize")
 """Operators whose results consist of elements of input 0."""
+
+_LOOKUPS = ("Gather", "GatherElements", "GatherND")
 
 _RESULT_SCALE = {
     "QuantizeLinear": 1,
@@ -66,21 +70,97 @@ def _requantized(x: NewInput, scale: Value, zero: Value) -> New:
     return op("DequantizeLinear", op("QuantizeLinear", x, scale, zero), scale, zero)
 
 
+def _between_reshapes(m: Match, node: Callable[[New], New], before: Sequence[int], after: Sequence[int]) -> New:
+    """A quantized unit of another operator, which `node` makes of its input, for another shape of input and result."""
+    source = _requantized(reshape(m.node("dq").out, before), m.scale, m.zero)
+    result = _requantized(node(source), m.s, m.z)
+    return New("QuantizeLinear", [reshape(result, after), m.s, m.z], like=m.root)
+
+
 @rule("QDQMatMulToRows", P("QuantizeLinear", P("MatMul", _DQ, _WEIGHTS, name="product"), "s", "z"))
 def quantized_rows(m: Match) -> Replacement:
     """MatMul(a, b) between quantizers  ->  MatMul of matrices between Reshapes, all of them between quantizers, for constant b
 
     Opt-in: more nodes; useful only if an accelerator supports only matrices.
     """
-    dq, weights = m.node("dq"), m.node("weights")
-    left, right = dq.out.static_shape, weights.out.static_shape
+    weights, left = m.node("weights"), m.node("dq").out.static_shape
+    right = weights.out.static_shape
     if left is None or right is None or len(left) < 3 or len(right) != 2 or 0 in (*left, *right):
         return None
     if m.w.constant is None or not are_numbers((m.scale, m.zero, m.s, m.z), 1):
         return None
-    rows = _requantized(reshape(dq.out, (math.prod(left[:-1]), left[-1])), m.scale, m.zero)
-    product = _requantized(New("MatMul", [rows, weights.out], like=m.node("product")), m.s, m.z)
-    return New("QuantizeLinear", [reshape(product, (*left[:-1], right[1])), m.s, m.z], like=m.root)
+
+    def product(rows: New) -> New:
+        return New("MatMul", [rows, weights.out], like=m.node("product"))
+
+    return _between_reshapes(m, product, (math.prod(left[:-1]), left[-1]), (*left[:-1], right[1]))
+
+
+def _between_quantizers(*ops: str) -> Iterator[P]:
+    """Patterns of a product before a QuantizeLinear, perhaps with a Relu or Clip in between; the bias may be quantized."""
+    for bias in (P("DequantizeLinear", ..., shared=True), "b?"):
+        product = P(ops, _DQ, _WEIGHTS, bias, name="product")
+        limited = P(("Relu", "Clip"), product, ..., name="clamp")
+        yield from (P("QuantizeLinear", x, "s", "z") for x in (product, limited))
+
+
+def _limited(m: Match, result: New) -> New:
+    """The result behind the Relu or Clip of the matched unit, if it has one."""
+    clamp = m.optional_node("clamp")
+    return result if clamp is None else New(clamp.op, [result, *clamp.inputs[1:]], like=clamp)
+
+
+@rule("QDQProductToConv", *_between_quantizers("MatMul", "Gemm"))
+def quantized_product(m: Match) -> Replacement:
+    """MatMul(a, b) between quantizers, with a scale for each column of b  ->  Conv on images of one pixel, also Gemm
+
+    Opt-in: more nodes; useful only if an accelerator supports scales for each channel only in convolutions.
+    """
+    product, left, b = m.node("product"), m.node("dq").out.static_shape, quantized(m.node("weights"))
+    columns_first = bool(product.attr("transB", 0))
+    if (
+        left is None
+        or len(left) < 2
+        or 0 in left
+        or b is None
+        or b.is_per_tensor
+        or m.w.constant is None
+        or m.w.rank != 2
+    ):
+        return None
+    if not is_scaled_along(b, 0 if columns_first else 1) or not are_numbers((m.scale, m.zero, m.s, m.z), 1):
+        return None
+    if product.op == "Gemm" and (not is_plain_gemm(product) or any(v.rank != 1 for v in product.present_inputs[2:])):
+        return None
+    matrix = m.w.constant.numpy()
+    filters = np.ascontiguousarray((matrix if columns_first else matrix.T)[..., None, None])
+    weights = op("DequantizeLinear", filters, *m.node("weights").inputs[1:], axis=0)
+
+    def conv(pixels: New) -> New:
+        return _limited(m, New("Conv", [pixels, weights, *product.inputs[2:]], {}, like=product))
+
+    return _between_reshapes(m, conv, (math.prod(left[:-1]), left[-1], 1, 1), (*left[:-1], len(filters)))
+
+
+@rule("QDQConv1DToConv2D", *_between_quantizers("Conv"))
+def quantized_row(m: Match) -> Replacement:
+    """Conv along one axis between quantizers  ->  Conv of images of one row between Reshapes, all of them between quantizers
+
+    Opt-in: more nodes; useful only if an accelerator supports only images.
+    """
+    node = m.node("product")
+    before, after = m.node("dq").out.static_shape, node.out.static_shape
+    if before is None or after is None or len(before) != 3 or 0 in (*before, *after) or m.w.constant is None:
+        return None
+    if not are_numbers((m.scale, m.zero, m.s, m.z), 1):
+        return None
+    filters, dq = np.expand_dims(m.w.constant.numpy(), 2), m.node("weights")
+    weights = New("DequantizeLinear", [filters, *dq.inputs[1:]], like=dq)
+
+    def conv(rows: New) -> New:
+        return _limited(m, New("Conv", [rows, weights, *node.inputs[2:]], attributes_of_one_row(node), like=node))
+
+    return _between_reshapes(m, conv, (*before[:2], 1, before[2]), after)
 
 
 _STORED = P("DequantizeLinear", ..., shared=True)
@@ -119,23 +199,33 @@ def scale_before(m: Match) -> Replacement:
     return New("QuantizeLinear", [scaled, *single_parameters(y, scale)], {}, like=m.root)
 
 
-_CONSTANTS = P("DequantizeLinear", C("w"), C("scale"), C("zero", optional=True), name="weights", shared=True)
+WEIGHTS_TO_FLOAT = "QDQWeightsToFloat"
 
 
-@rule("QDQWeightsToFloat", P(("Conv", "Gemm"), "x", _CONSTANTS, "b?"))
+@rule(WEIGHTS_TO_FLOAT, P("DequantizeLinear", C("w"), C("scale"), C("zero", optional=True)))
 def float_weights(m: Match) -> Replacement:
-    """Conv(x, DequantizeLinear(w)), whose result is not quantized  ->  Conv(x, w in float), also Gemm
+    """DequantizeLinear(w) of constants, read by operators that compute in float  ->  w in float
 
     Opt-in: larger weights; useful only if an accelerator supports no float operators with weights in 8 bits.
     """
     from ortconv.executor.kernels.evaluate import evaluate
 
-    if quantizer_of_result(m.root) is not None:
+    readers = m.root.out.consumers
+    if not readers or m.root.out.is_output or not all(map(_is_in_float, readers)):
         return None
-    bias: list[NewInput] = [*m.root.inputs[2:]]
-    if m.b is not None and m.b.producer is not None and (reals := constant_reals(m.b, m.b.producer)) is not None:
-        bias = [reals]
-    return New(m.root.op, [m.x, evaluate(m.node("weights"))[0], *bias], like=m.root)
+    return evaluate(m.root)[0] if is_float(m.root.out) else None
+
+
+def _is_in_float(node: Node) -> bool:
+    """True for an operator of known size, other than a lookup in a table, that belongs to no group between 8-bit quantizers."""
+    if node.op in _LOOKUPS or not node.outputs or node.out.static_shape is None:
+        return False
+    return quantizer_of_result(node) is None or not all(map(_is_from_bytes, node.present_inputs))
+
+
+def _is_from_bytes(value: Value) -> bool:
+    dq = producer_of(value, "DequantizeLinear")
+    return value.constant is not None or (dq is not None and dq.dtype(0) in (*BYTES, DType.INT32))
 
 
 @rule("QDQMeanToPool", P("QuantizeLinear", P(("GlobalAveragePool", "ReduceMean"), _DQ, ..., name="mean"), "s", "z"))
@@ -233,7 +323,9 @@ RULES = (
     between_quantizers
     + mover_between_quantizers
     + quantized_reshape
+    + quantized_product
     + quantized_rows
+    + quantized_row
     + quantized_mean
     + quantized_clamp
     + scale_before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -133,9 +133,18 @@ def _component(start: Value, graph: Graph) -> tuple[list[Value], dict[tuple[Node
 
 
 def shift(graph: Graph) -> Shift:
-    """Change all int8 activations to uint8 that can change. Return what `undo` needs."""
+    """Change all int8 activations to uint8 that can change, and constant operands beside them. Return what `undo` needs."""
     done = Shift({}, {})
     raised: dict[Value, Value] = {}
+
+    def raise_constants(constants: Mapping[tuple[Node, int], Value]) -> None:
+        for (reader, slot), old in constants.items():
+            if old not in raised:
+                moved = array_of(old).astype(np.int16) + STEP
+                raised[old] = constant(reader, moved.astype(np.uint8))
+            done.constants[reader, slot] = old
+            graph.set_input(reader, slot, raised[old])
+
     for value in (v for node in graph for v in node.present_outputs):
         if not _is_signed(value) or (found := _component(value, graph)) is None:
             continue
@@ -143,13 +152,29 @@ def shift(graph: Graph) -> Shift:
         for v in values:
             done.types[v] = v.type
             v.retype(TensorType(DType.UINT8, v.shape))
-        for (reader, slot), old in constants.items():
-            if old not in raised:
-                moved = array_of(old).astype(np.int16) + STEP
-                raised[old] = constant(reader, moved.astype(np.uint8))
-            done.constants[reader, slot] = old
-            graph.set_input(reader, slot, raised[old])
+        raise_constants(constants)
+    for node in graph:
+        raise_constants(_constant_operand(node))
     return done
+
+
+def _constant_operand(node: Node) -> dict[tuple[Node, int], Value]:
+    """The constants of a DequantizeLinear of an int8 constant that only operators read whose other operands are uint8."""
+    weight, zero = node.input(0), node.input(2)
+    if node.op != "DequantizeLinear" or weight is None or zero is None or not (weight.is_constant and zero.is_constant):
+        return {}
+    readers = node.out.consumers
+    if not (_is_signed(weight) and _is_signed(zero) and readers and all(map(_is_unsigned, readers))):
+        return {}
+    return {(node, 0): weight, (node, 2): zero}
+
+
+def _is_unsigned(node: Node) -> bool:
+    """True if an operator of several equal operands computes with uint8 activations."""
+    sources = [v.producer for v in node.present_inputs if v.constant is None]
+    activations = [s for s in sources if s is None or s.op != "DequantizeLinear" or s.constant(0) is None]
+    is_equal = traits(node).has(Trait.BROADCASTS, Trait.JOINS)
+    return is_equal and bool(activations) and all(s is not None and s.dtype(0) is DType.UINT8 for s in activations)
 
 
 def undo(done: Shift) -> None:
@@ -164,6 +189,7 @@ def undo(done: Shift) -> None:
 def trace_shift(done: Shift, context: Context) -> int:
     """Add each changed tensor to the trace. Return their number."""
     makers = [value.producer for value in done.types if value.producer is not None]
+    makers += [reader for reader, slot in done.constants if reader.op == "DequantizeLinear" and slot == 0]
     for node in makers:
         context.record(NAME, node.label, 0)
     return len(makers)
