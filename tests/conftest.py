@@ -77,6 +77,13 @@ def same_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
         generator.bit_generator.state = first
 
 
+@pytest.fixture
+def young_heap() -> None:
+    """What exists is exempt from garbage collections, which a test that collects many times would spend its time on."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def samples() -> Path:
     """The folder of the sample models."""
