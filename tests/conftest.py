@@ -15,6 +15,7 @@ from hypothesis.strategies import none
 
 from ortconv import process
 from tests import batches
+from tests.batches import slow_except
 
 # Tests import onnxruntime themselves.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -44,6 +45,8 @@ SHARED = Path(os.environ.get("ORTCONV_SHARED", ROOT.parent / "shared"))
 """Further models, and vectors of NNAPI. Without this folder, tests that need it are left out."""
 SHARED_MODELS = SHARED / "models"
 NAMES = ("mnist", "mobilenet_v2_small", "bert_tiny", "qdq_cnn", "if_branch", "loop_accumulate")
+FAST_NAMES = slow_except([name for name in NAMES if name not in ("mobilenet_v2_small", "bert_tiny")], NAMES)
+"""The same for `parametrize("sample", FAST_NAMES, indirect=True)`: tests of the larger models are slow."""
 SMALL = {"if_branch_ts13", "loop_rnn_ts14", "mnist_cntk_op8", "superres_ts13", "audio_crnn_ts14", "zoo_squeezenet"}
 """Of the shared models, those that `make check` takes."""
 

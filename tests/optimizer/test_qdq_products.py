@@ -12,7 +12,7 @@ from rewriting import ops, optimized, parse, random_feeds, run
 
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.extended.qdq import PASSES
-from tests.batches import batched
+from tests.batches import batched, sampled
 
 # ---------------------------------------------------------------------- convolutions and products
 
@@ -23,7 +23,7 @@ def convolution(net: Net, weights: str, *bias: str, groups: int = 1, scale: floa
     return net.quantized(y, scale)
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("weights", ["int8", "uint8"])
 @pytest.mark.parametrize("scale", [0.004, PER_CHANNEL / 5], ids=["tensor", "channel"])
@@ -81,7 +81,7 @@ def test_conv_of_which_the_result_has_another_reader_stays() -> None:
     refused(net.quantized(y))
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("weights", ["int8", "uint8"])
 @pytest.mark.parametrize("scale", [0.004, PER_CHANNEL / 5], ids=["tensor", "column"])
@@ -141,7 +141,7 @@ def test_gemm_with_a_bias_of_other_integers(kind: str, zero: int) -> None:
     assert check(net.quantized(y, 0.05)) == around(f"{MICROSOFT}QGemm")
 
 
-@batched
+@sampled(6)
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("weights", ["int8", "uint8"])
 @pytest.mark.parametrize("scale", [0.004, PER_CHANNEL / 5], ids=["tensor", "column"])
@@ -344,7 +344,7 @@ def blocked(kind: int, *, block: int, zero: bool, op: str = "MatMul", rows: int 
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4, TensorProto.INT8, TensorProto.UINT8])
 @pytest.mark.parametrize("block", [0, 16, 32])
 @pytest.mark.parametrize("zero", [False, True])
