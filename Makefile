@@ -11,6 +11,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # One BLAS thread: what is measured and trained does not depend on the machine's cores.
 export OPENBLAS_NUM_THREADS ?= 1
 
+# Without compiled modules, each worker of the tests, and each process that they start, would compile all of them.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test check bench bench-full samples schema docs clean

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from itertools import chain, product
 from pathlib import Path
@@ -37,6 +37,25 @@ def batched(test: Callable[..., None]) -> Callable[..., None]:
 
     The cases of a batch share the values of other fixtures, except `tmp_path`: each case has its own folder.
     """
+    return _batched(test, 1)
+
+
+def sampled(every: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """As `batched`, but batches of the first case and every n-th after it come first, and those of the others are slow.
+
+    Where each case has a test of its own, all of them are fast.
+    """
+    return lambda test: _batched(test, every)
+
+
+def slow_except(fast: Iterable[object], values: Iterable[object]) -> list[Any]:
+    """The values as parameters of a test, which is slow with all but these. Those must be among the values."""
+    listed, kept = list(values), list(fast)
+    assert all(value in listed for value in kept), "a fast parameter is none of the test's"
+    return [value if value in kept else pytest.param(value, marks=pytest.mark.slow) for value in listed]
+
+
+def _batched(test: Callable[..., None], every: int) -> Callable[..., None]:
     if SIZE == 1:
         return test
     marks: list[pytest.Mark] = getattr(test, "pytestmark", [])
@@ -45,6 +64,8 @@ def batched(test: Callable[..., None]) -> Callable[..., None]:
         Case(", ".join(row.name for row in rows), dict(chain.from_iterable(row.arguments.items() for row in rows)))
         for rows in product(*reversed(tables))
     ]
+    fast = cases[::every]
+    cases = [*fast, *(case for i, case in enumerate(cases) if i % every)]
 
     def run(batch: range, **fixtures: object) -> None:
         run_cases(test, [cases[i] for i in batch], **fixtures)
@@ -56,8 +77,12 @@ def batched(test: Callable[..., None]) -> Callable[..., None]:
         [inspect.Parameter("batch", inspect.Parameter.POSITIONAL_OR_KEYWORD), *others]
     )
     described.pytestmark = [mark for mark in marks if mark.name != "parametrize"]
-    batches = [range(i, min(i + SIZE, len(cases))) for i in range(0, len(cases), SIZE)]
-    return pytest.mark.parametrize("batch", batches, ids=[f"{b.start}-{b.stop - 1}" for b in batches])(run)
+    batches = [
+        pytest.param(range(i, min(i + SIZE, stop)), id=f"{i}-{min(i + SIZE, stop) - 1}", marks=own_marks)
+        for start, stop, own_marks in ((0, len(fast), []), (len(fast), len(cases), [pytest.mark.slow]))
+        for i in range(start, stop, SIZE)
+    ]
+    return pytest.mark.parametrize("batch", batches)(run)
 
 
 def _rows(mark: pytest.Mark) -> Iterator[Case]:

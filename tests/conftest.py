@@ -15,6 +15,7 @@ from hypothesis.strategies import none
 
 from ortconv import process
 from tests import batches
+from tests.batches import slow_except
 
 # Tests import onnxruntime themselves.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -44,6 +45,8 @@ SHARED = Path(os.environ.get("ORTCONV_SHARED", ROOT.parent / "shared"))
 """Further models, and vectors of NNAPI. Without this folder, tests that need it are left out."""
 SHARED_MODELS = SHARED / "models"
 NAMES = ("mnist", "mobilenet_v2_small", "bert_tiny", "qdq_cnn", "if_branch", "loop_accumulate")
+FAST_NAMES = slow_except([name for name in NAMES if name not in ("mobilenet_v2_small", "bert_tiny")], NAMES)
+"""The same for `parametrize("sample", FAST_NAMES, indirect=True)`: tests of the larger models are slow."""
 SMALL = {"if_branch_ts13", "loop_rnn_ts14", "mnist_cntk_op8", "superres_ts13", "audio_crnn_ts14", "zoo_squeezenet"}
 """Of the shared models, those that `make check` takes."""
 
@@ -75,6 +78,13 @@ def same_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
     if isinstance(generator, np.random.Generator):
         first = _SEEDED.setdefault(request.module.__name__, copy.deepcopy(dict(generator.bit_generator.state)))
         generator.bit_generator.state = first
+
+
+@pytest.fixture
+def young_heap() -> None:
+    """What exists is exempt from garbage collections, which a test that collects many times would spend its time on."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_public_names_need_no_import_of_their_own() -> None:
     code = (
         "import sys, ortconv; early = [m for m in ('numpy', 'onnx', 'onnxruntime') if m in sys.modules]; "
@@ -239,6 +240,7 @@ def test_stages_are_told_as_they_begin(source: Path, tmp_path: Path) -> None:
     assert "started" not in result.to_dict()
 
 
+@pytest.mark.slow
 def test_many_models(tmp_path: Path) -> None:
     folder, out = tmp_path / "in", tmp_path / "out"
     (folder / "sub").mkdir(parents=True)

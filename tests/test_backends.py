@@ -95,6 +95,7 @@ def test_an_installed_package_adds_a_backend(installed: Path, model: Path, tmp_p
         np.testing.assert_allclose(got[name], want, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_without_the_package_there_is_no_such_backend(model: Path, tmp_path: Path) -> None:
     done = ortconv("run", model, "--backend", "double", site=tmp_path)
     assert done.returncode == 2

@@ -22,6 +22,7 @@ from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
 from ortconv.wording import fix_dim_options
 from tests import text_models, unoptimized
+from tests.conftest import FAST_NAMES
 
 ORT_BASIC = {
     "mnist": 8,
@@ -36,8 +37,9 @@ ORT_BASIC = {
 
 @pytest.mark.parametrize("use_nnapi", [False, True], ids=["cpu", "nnapi"])
 @pytest.mark.parametrize(
-    "level", [pytest.param(level, marks=() if level in ("basic", "all") else pytest.mark.slow) for level in LEVELS]
+    "level", [pytest.param(level, marks=() if level == "all" else pytest.mark.slow) for level in LEVELS]
 )
+@pytest.mark.parametrize("sample", FAST_NAMES, indirect=True)
 def test_converted_model_computes_what_the_source_computes(
     sample: Path, level: str, use_nnapi: bool, tmp_path: Path
 ) -> None:
@@ -54,6 +56,7 @@ def test_converted_model_computes_what_the_source_computes(
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("sample", FAST_NAMES, indirect=True)
 def test_graph_keeps_its_contract_after_every_pass(sample: Path, level: str) -> None:
     """`verify` raises an error otherwise. It runs after each pass that changes the graph."""
     model, verified = ortconv.load(sample), []
@@ -175,6 +178,7 @@ def test_options_that_make_no_sense(settings: dict[str, object], message: str, s
         ortconv.convert(samples / "mnist.onnx", tmp_path / "model.ort", **settings)
 
 
+@pytest.mark.parametrize("sample", FAST_NAMES, indirect=True)
 def test_the_optimized_graph_as_onnx(sample: Path, tmp_path: Path) -> None:
     result = ortconv.convert(
         sample, tmp_path / "model.ort", optimization_level="extended", save_optimized_onnx_model=True
@@ -187,6 +191,7 @@ def test_the_optimized_graph_as_onnx(sample: Path, tmp_path: Path) -> None:
     assert all(strict_gap(a, b).within(1e-6) for a, b in zip(want, got, strict=True))
 
 
+@pytest.mark.slow
 def test_the_result_says_why_nodes_leave_nnapi(samples: Path, tmp_path: Path) -> None:
     result = ortconv.convert(samples / "bert_tiny.onnx", tmp_path / "m.ort", use_nnapi=True)
     assert result.partitions is not None
@@ -197,6 +202,7 @@ def test_the_result_says_why_nodes_leave_nnapi(samples: Path, tmp_path: Path) ->
     assert ortconv.convert(samples / "bert_tiny.onnx", tmp_path / "n.ort").partitions is None
 
 
+@pytest.mark.slow
 def test_fixed_dimensions_bring_nodes_to_nnapi(samples: Path, tmp_path: Path) -> None:
     source, target = samples / "bert_tiny.onnx", tmp_path / "m.ort"
     symbols = {d for v in ortconv.load(source).graph.inputs for d in v.shape or () if isinstance(d, str)}

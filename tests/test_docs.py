@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.batches import batched
 from tests.conftest import ROOT, SAMPLES
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -19,6 +20,7 @@ def test_generated_pages_are_up_to_date() -> None:
     subprocess.run([sys.executable, ROOT / "docs/generate.py", "--check"], check=True)
 
 
+@batched
 @pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT)) for p in PAGES])
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
@@ -26,6 +28,7 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.slow
 def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), flags=re.DOTALL)
     shutil.copy(SAMPLES / "mnist.onnx", tmp_path / "model.onnx")

@@ -260,6 +260,7 @@ def test_sizes_that_are_none(text: str) -> None:
         byte_count(text)
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_mappings_in_dead_cycles_do_not_use_up_descriptors(tmp_path: Path) -> None:
     """The garbage collector is off: only `mapped` collects."""
     (tmp_path / "model").write_bytes(b"data")

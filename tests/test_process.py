@@ -32,12 +32,14 @@ def made(count):
         return [Cycle() for _ in range(count)]
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_what_blocks_leave_as_garbage_goes():
     for _ in range(10):
         made(500)
     assert len(ALIVE) <= 1500
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_what_is_held_stays():
     held = [made(500) for _ in range(4)]
     assert len(ALIVE) >= sum(map(len, held))
@@ -91,6 +93,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limits of resources")
 def test_a_library_changes_nothing_that_its_host_would_notice(samples: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", LIBRARY, str(samples / "mnist.onnx"), str(tmp_path / "mnist.ort")]

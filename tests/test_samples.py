@@ -41,6 +41,7 @@ def uniform(*shape: int, seed: int = 0) -> Array:
     return np.random.RandomState(seed).uniform(-1, 1, shape).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_files_are_what_the_generator_builds() -> None:
     done = subprocess.run([sys.executable, SAMPLES / "make.py", "--check"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "all sample models are what make.py builds\n"), done.stderr

@@ -10,6 +10,7 @@ import onnx.parser
 import pytest
 
 import ortconv
+from tests.batches import slow_except
 from tests.counting import imported
 
 MORE = 8
@@ -68,7 +69,7 @@ COMMANDS: dict[str, tuple[Callable[[Path, Path], list[str]], int, tuple[str, ...
 """By name: a command, how many modules of ours it needs, and modules that it must not import."""
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", slow_except(["run an .ort file"], COMMANDS))
 def test_a_small_command_imports_what_it_uses(name: str, samples: Path, tmp_path: Path) -> None:
     command, count, unused = COMMANDS[name]
     loaded = imported("-m", "ortconv", *command(samples, tmp_path))

@@ -14,9 +14,11 @@ from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
 from ortconv.stream import NODES_PER_PIECE, stream
 from tests import text_models
+from tests.conftest import FAST_NAMES
 
 
 @pytest.mark.parametrize("backends", [["numpy:reference"], ["onnxruntime"]])
+@pytest.mark.parametrize("sample", FAST_NAMES, indirect=True)
 def test_a_stream_holds_what_a_run_computes(sample: Path, backends: list[str]) -> None:
     loaded = load(sample)
     session = Session(loaded, backends, keep=[v.name for n in loaded.graph for v in n.outputs if v is not None])

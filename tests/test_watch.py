@@ -49,6 +49,7 @@ def test_a_time_limit(verb: str, stage: str, endless: Path, monkeypatch: pytest.
     assert list(endless.parent.iterdir()) == [endless]
 
 
+@pytest.mark.slow
 def test_a_memory_limit(tmp_path: Path) -> None:
     path = tmp_path / "huge.onnx"
     write(path, "huge")
@@ -100,7 +101,9 @@ def test_other_errors_pass_a_limit(error: Exception) -> None:
         raise error
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, -signal.SIGTERM)]
+)
 def test_a_signal_ends_the_child(number: int, code: int, endless: Path) -> None:
     default = signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job would inherit that it is ignored
     process = subprocess.Popen([sys.executable, "-m", "ortconv", "run", endless], stderr=subprocess.DEVNULL)
@@ -112,6 +115,7 @@ def test_a_signal_ends_the_child(number: int, code: int, endless: Path) -> None:
     assert has_ended(child)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems let the child run on")
 def test_the_child_dies_with_its_parent(endless: Path) -> None:
     process = subprocess.Popen([sys.executable, "-m", "ortconv", "run", endless])

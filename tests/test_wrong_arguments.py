@@ -16,6 +16,7 @@ from ortconv.compare import compare, subject
 from ortconv.errors import InternalError, OrtconvError, UnsupportedError, UsageError
 from ortconv.partition import Target, assign, partition
 from ortconv.public import public
+from tests.batches import slow_except
 
 NAN = float("nan")
 WRONG = (None, 3, -1, NAN, "", b"", [], [3], {"": 3}, np.zeros(2, np.complex64), Path("."), object())
@@ -72,9 +73,10 @@ def test_every_public_function_is_called(tmp_path: Path) -> None:
     assert calls(tmp_path).keys() >= PUBLIC
 
 
-@pytest.mark.parametrize(
-    "name", [*sorted(PUBLIC), "Session.profile", "Session.run", "assign", "compare", "partition", "subject"]
-)
+NAMES = [*sorted(PUBLIC), "Session.profile", "Session.run", "assign", "compare", "partition", "subject"]
+
+
+@pytest.mark.parametrize("name", slow_except([name for name in NAMES if name not in ("diff", "tune")], NAMES))
 def test_wrong_arguments(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     function, good = calls(tmp_path)[name]
     monkeypatch.chdir(tmp_path)

@@ -17,7 +17,7 @@ from ortconv.models import load
 from ortconv.partition import Target, partition
 from ortconv.runtime.session import Session
 from tests import unoptimized
-from tests.conftest import SHARED_MODELS
+from tests.conftest import FAST_NAMES, SHARED_MODELS
 
 MODELS = json.loads((SHARED_MODELS / "INDEX.json").read_text())["models"] if SHARED_MODELS.is_dir() else []
 
@@ -77,6 +77,7 @@ def check_plan(session: Session, partitions: Any) -> None:
     assert {p.backend for p in session.plan if p.claim is not None} <= {"nnapi"}
 
 
+@pytest.mark.parametrize("sample", FAST_NAMES, indirect=True)
 def test_sample(sample: Path, tmp_path: Path) -> None:
     graph = load(sample).graph
     feeds = next(candidates(graph))

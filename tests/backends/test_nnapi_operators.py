@@ -15,7 +15,7 @@ from ortconv.nnapi import Operation
 from ortconv.partition.nnapi.rules import ROWS
 from ortconv.runtime.session import Session
 from tests import unoptimized
-from tests.batches import batched
+from tests.batches import sampled
 
 CASES = all_cases()
 
@@ -54,7 +54,7 @@ def test_every_operator_has_a_case() -> None:
     assert {one.op for one in CASES if "-qdq-" in one.name} == {op for op, row in ROWS.items() if row.qdq is not None}
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("nchw", [False, True], ids=["nhwc", "nchw"])
 @pytest.mark.parametrize("one", CASES, ids=[one.name for one in CASES])
 def test_operator(one: Case, nchw: bool, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_every_operator_that_fuses_has_a_case() -> None:
     assert ACTIVATED.keys() == FUSING
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("bounds", [None, (0, 6), (-1, 1)], ids=["relu", "relu6", "relu1"])
 @pytest.mark.parametrize("op", sorted(FUSING))
 def test_fused_activation(op: str, bounds: tuple[int, int] | None, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from ortconv.errors import UsageError
 from ortconv.inputs.candidates import first_run
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
+from tests.conftest import FAST_NAMES
 
 
 def test_a_step_is_a_node(sample: Path) -> None:
@@ -31,6 +32,7 @@ def test_outputs_do_not_depend_on_what_is_kept(sample: Path) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("sample", FAST_NAMES, indirect=True)
 def test_accelerated_outputs_do_not_depend_on_what_is_kept(sample: Path) -> None:
     plain = Session(sample)
     feeds, _ = first_run(plain)

@@ -103,6 +103,7 @@ def test_bytes_do_not_depend_on_who_does_the_work(style: str, tmp_path: Path) ->
     assert found[1:] == found[:1] * 3
 
 
+@pytest.mark.slow
 def test_the_config_is_that_of_the_files(tmp_path: Path) -> None:
     folder_of(tmp_path / "in", 5, ["huge", "aborts"])
     batch = ortconv.convert_all(tmp_path / "in", tmp_path / "out", jobs=2, **QUICK, enable_type_reduction=True)
@@ -112,6 +113,7 @@ def test_the_config_is_that_of_the_files(tmp_path: Path) -> None:
     assert batch.config.read_text() == required_by(files, types=True).text()
 
 
+@pytest.mark.slow
 def test_the_config_has_what_an_earlier_batch_left_in_place(tmp_path: Path) -> None:
     folder_of(tmp_path / "in", 2, [])
     list(ortconv.convert_all(tmp_path / "in", tmp_path / "out", jobs=1, **QUICK))
@@ -122,6 +124,7 @@ def test_the_config_has_what_an_earlier_batch_left_in_place(tmp_path: Path) -> N
     assert (tmp_path / "out" / "required_operators.config").read_text() == before
 
 
+@pytest.mark.slow
 def test_a_script_needs_no_guard(tmp_path: Path) -> None:
     """Workers do not import the script that started them."""
     folder_of(tmp_path / "in", 3, [])
@@ -191,8 +194,8 @@ def tear_journal(source: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "again"),
     [
-        (change_model, 1),
-        (change_weights, 1),
+        pytest.param(change_model, 1, marks=pytest.mark.slow),
+        pytest.param(change_weights, 1, marks=pytest.mark.slow),
         pytest.param(change_output, 1, marks=pytest.mark.slow),
         pytest.param(remove_output, 1, marks=pytest.mark.slow),
         pytest.param(tear_journal, 1, marks=pytest.mark.slow),
@@ -241,6 +244,7 @@ def test_a_line_that_is_no_record(line: bytes) -> None:
     assert FinishedModel.parse(line) is None
 
 
+@pytest.mark.slow
 def test_two_batches_do_not_write_to_the_same_folder(source: Path) -> None:
     other = BatchJournal(source.parent / "out")
     with pytest.raises(UsageError, match="another batch is writing to this folder"):
@@ -266,6 +270,7 @@ def test_a_folder_that_is_a_file(source: Path) -> None:
         resumed(source)
 
 
+@pytest.mark.slow
 def test_a_batch_that_nobody_reads_locks_nothing(source: Path) -> None:
     batch = ortconv.convert_all(source, source.parent / "out", resume=False, **QUICK)
     del batch
@@ -314,6 +319,7 @@ def wait_for_quiet(out: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------------ options
 
 
+@pytest.mark.slow
 def test_a_stop_operator_of_some_models(tmp_path: Path) -> None:
     folder_of(tmp_path / "in", 3, ["aborts"])
     settings: dict[str, Any] = {**QUICK, "use_nnapi": True, "jobs": 2}
@@ -340,6 +346,7 @@ def test_an_output_in_the_way(tmp_path: Path) -> None:
     assert isinstance(fine, ortconv.Result)
 
 
+@pytest.mark.slow
 def test_dropping_a_batch_ends_it(tmp_path: Path) -> None:
     folder_of(tmp_path / "in", 20, [])
     batch = ortconv.convert_all(tmp_path / "in", tmp_path / "out", jobs=2, resume=False, **QUICK)

@@ -15,6 +15,7 @@ import pytest
 
 import ortconv
 from ortconv.checking import check as checking
+from ortconv.checking import measuring
 from ortconv.checking.baseline import read_baseline, stored_model
 from ortconv.checking.check import CheckedMetric, RunSettings, check
 from ortconv.checking.measuring import MeasuredRatios
@@ -134,7 +135,14 @@ def test_changes_have_the_form_of_their_metric(name: str, value: float | None, b
     assert _change(CheckedMetric(name, value, baseline, "", "", True, "")) == shown
 
 
-def test_a_slower_model_fails(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("blocks", "memory_runs"), [(3, 1), pytest.param(measuring.BLOCKS, measuring.MEMORY_RUNS, marks=pytest.mark.slow)]
+)
+def test_a_slower_model_fails(
+    blocks: int, memory_runs: int, base: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "BLOCKS", blocks)
+    monkeypatch.setattr(measuring, "MEMORY_RUNS", memory_runs)
     more = "  ".join(f"a{k + 1} = MatMul(a{k}, i)" for k in range(8))
     slower = converted(base.parent, f"a0 = MatMul(x, w)  {more}  b = Relu(a8)  y = Sigmoid(b)")
     assert main(["check", str(slower), "--baseline", str(base), "--fail-on", "latency>1.1x,outputs>0", "--json"]) == 5

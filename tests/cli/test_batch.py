@@ -62,6 +62,7 @@ def test_lines_counts_and_a_table_of_failures(models: dict[str, str], capsys: py
     assert ", 2 failed, 3 unchanged\n" in shown.err
 
 
+@pytest.mark.slow
 def test_a_folder_named_like_a_model_is_no_model(capsys: pytest.CaptureFixture[str]) -> None:
     folder_of(Path("in/x.onnx"), 1, [])
     assert main([*CONVERT[:-2], "-q"]) == 0
@@ -72,6 +73,7 @@ def test_a_folder_named_like_a_model_is_no_model(capsys: pytest.CaptureFixture[s
     assert main(["ops", "from", str(file.rename("out/without_suffix")), "-o", "out/one.config"]) == 0
 
 
+@pytest.mark.slow
 def test_hidden_files_and_folders_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     folder_of(Path("in"), 1, [])
     (model,) = Path("in").glob("*.onnx")
@@ -83,6 +85,7 @@ def test_hidden_files_and_folders_are_left_out(capsys: pytest.CaptureFixture[str
     assert main(["verify", ".out", "-q"]) == 0
 
 
+@pytest.mark.slow
 def test_quiet(models: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CONVERT, "-q"]) == 7
     shown = capsys.readouterr()
@@ -90,6 +93,7 @@ def test_quiet(models: dict[str, str], capsys: pytest.CaptureFixture[str]) -> No
     assert all(line.startswith(("error: ", "hint: ")) for line in shown.err.splitlines())
 
 
+@pytest.mark.slow
 @posix
 def test_one_line_of_json_for_each_model(models: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CONVERT, "--json"]) == 7
@@ -105,6 +109,7 @@ def test_one_line_of_json_for_each_model(models: dict[str, str], capsys: pytest.
     assert document["written"] == ["operator config out/required_operators.config"]
 
 
+@pytest.mark.slow
 @posix
 def test_markdown(models: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CONVERT, "--github"]) == 2
@@ -156,6 +161,7 @@ def test_an_error_of_a_batch_is_one_line_of_json(capsys: pytest.CaptureFixture[s
     assert [json.loads(line)["exit_code"] for line in capsys.readouterr().out.splitlines()] == [2]
 
 
+@pytest.mark.slow
 @posix
 def test_styles_are_counted_together(capsys: pytest.CaptureFixture[str]) -> None:
     folder_of(Path("in"), 2, [])
@@ -209,6 +215,7 @@ def test_durations(seconds: float, text: str) -> None:
     assert _duration(seconds) == text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo terminal")
 def test_finished_models_scroll_above_the_display(here: Path) -> None:
     import os
@@ -328,6 +335,7 @@ def test_what_is_wrong_with_a_folder_is_said_once(
     assert capsys.readouterr().err.count(words) == 1
 
 
+@pytest.mark.slow
 def test_the_arguments_reach_the_workers(capsys: pytest.CaptureFixture[str]) -> None:
     folder_of(Path("in"), 2, [])
     documents: list[Any] = []

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from ortconv.cli import VERBS, main
+from tests.batches import slow_except
 
 
 def ortconv(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -28,7 +29,7 @@ def test_every_verb_has_help(verb: str, flag: str, capsys: pytest.CaptureFixture
     assert "Usage: ortconv" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verb", [[], ["convert"], ["diff"]])
+@pytest.mark.parametrize("verb", slow_except([["convert"]], ([], ["convert"], ["diff"])))
 def test_help_imports_nothing_heavy(verb: list[str]) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "ortconv", *verb, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -65,6 +66,7 @@ def test_both_spellings_of_flags(samples: Path, tmp_path: Path) -> None:
     assert (tmp_path / "0/model.ort").read_bytes() == (tmp_path / "1/model.ort").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_directory_of_models(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "models"
     (source / "deep").mkdir(parents=True)
@@ -80,6 +82,7 @@ def test_a_directory_of_models(samples: Path, tmp_path: Path, capsys: pytest.Cap
     assert found == [".ortconv-journal.jsonl", "a.basic.ort", "deep/b.basic.ort", "required_operators.basic.config"]
 
 
+@pytest.mark.slow
 def test_part_of_a_batch_fails(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy(samples / "mnist.onnx", tmp_path / "good.onnx")
     (tmp_path / "bad.onnx").write_bytes(b"this is not a model")
@@ -106,7 +109,7 @@ def test_part_of_a_batch_fails(samples: Path, tmp_path: Path, capsys: pytest.Cap
         ),
         (["convert", "{samples}/mnist.onnx", "--allow-unchecked", "--no-validate"], 2, "leave out --no-validate"),
         (["convert", "{tmp}/text.onnx"], 3, "text.onnx"),
-        (["convert", "{tmp}"], 7, ""),
+        pytest.param(["convert", "{tmp}"], 7, "", marks=pytest.mark.slow),
         (["convert", "{tmp}", "-o", "{tmp}/all.ort"], 2, "one .ort file cannot hold a directory of models"),
         (["run", "{samples}/mnist.onnx", "--backend", "gpu"], 2, "known backends: litert, nnapi, numpy, onnxruntime"),
         (["run", "{samples}/mnist.onnx", "--inputs", "{tmp}/text.onnx"], 3, "not an .npz archive"),
@@ -135,6 +138,7 @@ def test_a_process_exits_with_the_code(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_same_bytes_in_every_process(samples: Path, tmp_path: Path) -> None:
     written = []
     for seed in ("1", "4242"):

@@ -12,6 +12,7 @@ import pytest
 from ortconv.cli import main, tables
 from ortconv.pipeline import convert
 from tests.cli.conftest import Printed
+from tests.conftest import FAST_NAMES
 
 TEXT = """<ir_version: 8, opset_import: ["": 17]>
 g (float[n,4] x) => (float[n,4] y, int64[n] best) { a = Tanh(x) b = Exp(a) y = Neg(b) best = ArgMax<axis=1, keepdims=0>(b) }"""
@@ -35,6 +36,7 @@ def changed(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "level", [*(pytest.param(level, marks=pytest.mark.slow) for level in ("basic", "extended")), "all"]
 )
+@pytest.mark.parametrize("sample", FAST_NAMES, indirect=True)
 def test_formats_and_backends(sample: Path, level: str, tmp_path: Path, printed: Printed) -> None:
     ort = tmp_path / "m.ort"
     convert(sample, ort, optimization_level=level, validate=False)
@@ -54,6 +56,7 @@ def test_generated_inputs_have_the_sizes_that_a_conversion_fixes(
         assert found["models"][0]["outputs"][0]["shape"] == [2, 5, 64]
 
 
+@pytest.mark.slow
 def test_only_the_first_of_many_values_are_listed(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = samples / "mobilenet_v2_small.onnx"
     words = ["compare", str(model), f"{model}@nnapi:fp16", "--layers", "--fail-on", "layers>1000"]
@@ -80,6 +83,7 @@ def test_random_numbers_differ_between_backends(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out.count("random numbers") == 2
 
 
+@pytest.mark.slow
 def test_the_same_inputs_give_the_same_numbers(samples: Path, tmp_path: Path, printed: Printed) -> None:
     model = samples / "mobilenet_v2_small.onnx"
     ort = tmp_path / "m.ort"

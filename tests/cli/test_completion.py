@@ -12,6 +12,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from ortconv.cli import VERBS, cli, command_of
+from tests.batches import slow_except
 from tests.conftest import ROOT
 
 
@@ -92,7 +93,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="click completes in shells
 
 
 @posix
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", slow_except(["bash"], ("bash", "zsh", "fish")))
 def test_a_shell_completes(shell):
     words = "ortconv run m.onnx --backend num"
     fish = {"COMP_WORDS": words, "COMP_CWORD": "num"}

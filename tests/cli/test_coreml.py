@@ -23,6 +23,7 @@ def test_json_names_the_target(form: str, samples: Path, printed: Printed) -> No
     assert "feature_level" not in found
 
 
+@pytest.mark.slow
 def test_the_format_and_the_version_decide(samples: Path, printed: Printed) -> None:
     model = [str(samples / "bert_tiny.onnx"), "--target", "coreml"]
     taken = {form: printed("partition", *model, "--coreml-format", form)["nodes_taken"] for form in FORMATS}

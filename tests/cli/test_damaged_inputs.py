@@ -16,6 +16,7 @@ import pytest
 from ortconv.arrays import read_npy, read_npz
 from ortconv.cli import main
 from ortconv.errors import FormatError, UnsafeInputError, UsageError
+from tests.batches import slow_except
 
 GOOD = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -200,7 +201,7 @@ PROFILES = {
 }
 
 
-@pytest.mark.parametrize("kind", PROFILES)
+@pytest.mark.parametrize("kind", slow_except([*PROFILES][::3], PROFILES))
 def test_profiles(kind: str, net: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("d.toml").write_text(PROFILES[kind])
     for line in (
@@ -237,6 +238,7 @@ def test_configs(kind: str, net: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert len(shown) < 500
 
 
+@pytest.mark.slow
 def test_long_lines_of_a_config_are_read_in_one_pass(net: Path) -> None:
     Path("c.config").write_text("ai.onnx;7;" + ",".join(f"Op{i}" for i in range(100_000)))
     assert main(["ops", "merge", "c.config", "-o", "o.config"]) == 0

@@ -11,6 +11,7 @@ from ortconv import nnapi
 from ortconv.cli import main
 from ortconv.nnapi import Operand, Operation
 from ortconv.nnapi.inventory import operations
+from tests.batches import slow_except
 from tests.cli.conftest import Printed
 
 PROFILE = """
@@ -55,7 +56,7 @@ def test_what_a_profile_says(profile: Path, printed: Printed) -> None:
     assert found["faults"] == {"execute": "OP_FAILED", "good_executions": 2}
 
 
-@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("before", slow_except([False], (True, False)))
 def test_a_device_by_name_profile_or_file(profile: Path, capsys: pytest.CaptureFixture[str], before: bool) -> None:
     options = ["--device", str(profile)]
     for name in ("example", str(profile), "sim-npu", "npu-int8"):

@@ -117,10 +117,14 @@ def test_every_schema_is_tried_and_listed() -> None:
     assert [name for name in SCHEMAS if f"({name}.json)" not in listed] == []
 
 
+SLOW = (COMMANDS["convert"][1], COMMANDS["partition"][0], COMMANDS["check"][1])
+"""Lines that take longer than others of their verbs."""
+
+
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        pytest.param(name, line, marks=[pytest.mark.slow] * (name == "tune"))
+        pytest.param(name, line, marks=[pytest.mark.slow] * (name in ("build", "tune") or line in SLOW))
         for name, lines in COMMANDS.items()
         for line in lines
     ],
@@ -134,7 +138,9 @@ def test_documents_follow_their_schemas(name: str, line: str, folder: Path, tmp_
 
 
 @pytest.mark.parametrize(
-    ("verb", "code"), [("convert", 7), ("partition", 7), ("verify", 0)], ids=lambda text: str(text)
+    ("verb", "code"),
+    [*(pytest.param(verb, 7, marks=pytest.mark.slow) for verb in ("convert", "partition")), ("verify", 0)],
+    ids=lambda text: str(text),
 )
 def test_the_last_line_of_a_directory_follows_its_schema(
     verb: str, code: int, tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -167,6 +173,7 @@ def test_an_export_to_litert_follows_its_schema(tmp_path: Path, printed: Any) ->
     assert list(faults(document, SCHEMAS["nnapi_export"])) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 def test_the_files_of_the_ndk_follow_their_schema(tmp_path: Path, printed: Any) -> None:
     assert list(faults(printed("nnapi", "ndk", "-o", tmp_path), SCHEMAS["nnapi_ndk"])) == []

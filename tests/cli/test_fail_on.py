@@ -34,8 +34,11 @@ from ortconv.report import partition
         ("convert mnist.onnx -o x --fail-on latency>1x", 2, "convert has no metric 'latency'"),
         ("convert mnist.onnx -o x --fail-on partitions>1", 2, "partitions is not known"),
         ("convert mnist.onnx -o x --use-nnapi --fail-on partitions>0", 5, "partitions is 1 (partitions>0)"),
-        ("convert . -o x --fail-on nodes>+0 --jobs 1", 0, ""),
-        ("convert . -o x --fail-on nodes<2x --jobs 1", 7, "1 of 1 models could not be converted"),
+        pytest.param("convert . -o x --fail-on nodes>+0 --jobs 1", 0, "", marks=pytest.mark.slow),
+        pytest.param(
+            "convert . -o x --fail-on nodes<2x --jobs 1", 7, "1 of 1 models could not be converted",
+            marks=pytest.mark.slow,
+        ),
     ],
 )  # fmt: skip
 def test_verbs(

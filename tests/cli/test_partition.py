@@ -249,6 +249,7 @@ def test_convert_flags(model: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert len(found["partitions"]) == 2
 
 
+@pytest.mark.slow
 def test_free_dimensions_of_an_estimate(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["partition", str(samples / "bert_tiny.onnx"), "--fix-dim", "batch=1"]
     assert main(arguments) == 0

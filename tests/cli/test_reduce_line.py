@@ -36,6 +36,7 @@ def test_verify_each_ends_with_it(tmp_path: Path, wrong_fusion: None, capsys: py
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_compare_layers_ends_with_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from ortconv.cli import LINES, VERBS, cli, color, main, printable, progress
 from ortconv.cli.options import Role, is_output, role_of
 from ortconv.cli.render import grid, labeled
 from ortconv.report.sections import Toned
+from tests.batches import slow_except
 
 MNIST = Path(__file__).resolve().parents[2] / "sample_models" / "mnist.onnx"
 
@@ -259,6 +260,7 @@ def run(*arguments: str, redirect: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["/bin/sh", "-c", line, sys.executable, *arguments], stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="closes streams in a shell")
 def test_a_closed_stdout(k: Path) -> None:
     found = run("convert", "k.onnx", "-o", "m.ort", redirect=">&-")
@@ -266,6 +268,7 @@ def test_a_closed_stdout(k: Path) -> None:
     assert run("verify", "m.ort", redirect="<&- >&- 2>&-").returncode == 0
 
 
+@pytest.mark.slow
 def test_characters_that_a_console_lacks(k: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The encoding is that of Western consoles of Windows."""
     monkeypatch.setenv("PYTHONIOENCODING", "cp1252")
@@ -278,13 +281,16 @@ def test_characters_that_a_console_lacks(k: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.skipif(os.name != "posix", reason="closes a pipe in a shell")
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ("partition", "k.onnx"),
-        ("run", "k.onnx"),
-        ("inspect", "k.onnx"),
-        ("compare", "k.onnx", "k.onnx"),
-        ("diff", "k.onnx", "k.onnx"),
-    ],
+    slow_except(
+        [("run", "k.onnx")],
+        [
+            ("partition", "k.onnx"),
+            ("run", "k.onnx"),
+            ("inspect", "k.onnx"),
+            ("compare", "k.onnx", "k.onnx"),
+            ("diff", "k.onnx", "k.onnx"),
+        ],
+    ),
 )
 def test_a_reader_that_goes_away(k: Path, arguments: tuple[str, ...]) -> None:
     assert run(*arguments, redirect="| true").stderr == ""
@@ -392,6 +398,7 @@ def test_no_stage_line_where_it_is_not_wanted(dumb: bool, monkeypatch: pytest.Mo
         assert started is None
 
 
+@pytest.mark.slow
 def test_results_of_a_batch_go_where_stdout_leads(
     k: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,6 +413,7 @@ def test_results_of_a_batch_go_where_stdout_leads(
 # ------------------------------------------------------------------------------------------------------------------ options
 
 
+@pytest.mark.slow
 def test_a_dimension_that_some_models_lack(k: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dynamic("in/dynamic.onnx")
     shutil.copy(k, "in/static.onnx")

@@ -22,6 +22,7 @@ from ortconv.optimizer.pattern import Match, P
 from ortconv.pipeline import optimize_traced
 from ortconv.runtime.session import Session
 from tests import text_models
+from tests.conftest import FAST_NAMES
 
 
 def model(text: str) -> Model:
@@ -110,6 +111,7 @@ def nodes(graph: Graph) -> set[str]:
 @pytest.mark.parametrize(
     "level", [*(pytest.param(level, marks=pytest.mark.slow) for level in ("basic", "extended")), "all"]
 )
+@pytest.mark.parametrize("sample", FAST_NAMES, indirect=True)
 def test_renamed_values_are_followed_through_the_rewrites(sample: Path, level: str) -> None:
     source, result = load(sample), load(sample)
     before = nodes(source.graph)

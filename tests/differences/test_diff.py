@@ -16,7 +16,8 @@ from ortconv.cli import main
 from ortconv.errors import UsageError
 from ortconv.models import load
 from ortconv.ortformat.writer import write
-from tests.conftest import SAMPLES
+from tests.batches import slow_except
+from tests.conftest import FAST_NAMES, SAMPLES
 from tests.differences.scrambled import scrambled
 from tests.optimizer import golden
 
@@ -280,7 +281,7 @@ def test_a_planted_change_is_found_and_nothing_else(name: str) -> None:
     assert found(model(), changed) == sorted(expected)
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", slow_except([*PLANTED][::4], PLANTED))
 def test_a_planted_change_is_found_under_other_names(name: str) -> None:
     plant, expected = PLANTED[name]
     changed = model()
@@ -290,6 +291,7 @@ def test_a_planted_change_is_found_under_other_names(name: str) -> None:
         assert kinds == sorted(kind for kind, _ in expected), seed
 
 
+@pytest.mark.parametrize("sample", FAST_NAMES, indirect=True)
 def test_other_names_and_another_order_are_no_change(sample: Path) -> None:
     proto = onnx.load(sample)
     result = ortconv.diff(proto, scrambled(proto, 7))
@@ -298,7 +300,7 @@ def test_other_names_and_another_order_are_no_change(sample: Path) -> None:
     assert result.renamed
 
 
-@pytest.mark.parametrize("start", range(4))
+@pytest.mark.parametrize("start", slow_except([0], range(4)))
 def test_golden_cases_are_equal_under_other_names(start: int) -> None:
     cases = list(golden.cases())[start::32]
     assert len(cases) > 10
@@ -399,7 +401,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     ],
     ids=["all", "basic", "nnapi", "runtime", "float16", "offload"],
 )
-@pytest.mark.parametrize("name", ["qdq_cnn", "if_branch", "loop_accumulate"])
+@pytest.mark.parametrize("name", slow_except(["if_branch"], ("qdq_cnn", "if_branch", "loop_accumulate")))
 def test_a_conversion_is_found_out_and_replayed(
     name: str, settings: dict[str, object], converted: Callable[..., Path]
 ) -> None:
@@ -411,6 +413,7 @@ def test_a_conversion_is_found_out_and_replayed(
         assert sum(replay.rewrites.values()) == len(replay.steps)
 
 
+@pytest.mark.slow
 def test_fixed_dimensions_are_read_from_the_file(converted: Callable[..., Path]) -> None:
     file = converted("bert_tiny", fix_dims={"batch": 1, "sequence": 16})
     replay = ortconv.diff(SAMPLES / "bert_tiny.onnx", file).replay
@@ -438,7 +441,9 @@ def test_a_stamp_gives_the_options(converted: Callable[..., Path]) -> None:
     assert replay.options == ["--target-platform=arm", "--disable-pass=ConvActivationFusion"]
 
 
-@pytest.mark.parametrize("stamp", ['{"options": [1]}', '{"options": {"a": 1}}', "[" * 200_000, "no JSON"])
+@pytest.mark.parametrize(
+    "stamp", slow_except(['{"options": [1]}'], ['{"options": [1]}', '{"options": {"a": 1}}', "[" * 200_000, "no JSON"])
+)
 def test_a_damaged_stamp_is_none(stamp: str, converted: Callable[..., Path]) -> None:
     file = converted("loop_accumulate", optimization_level="basic")
     model = load(file)
@@ -527,6 +532,7 @@ def test_the_exit_code_is_4_on_request(tmp_path: Path, capsys: pytest.CaptureFix
     assert "no change" in text
 
 
+@pytest.mark.slow
 def test_the_command_repeats_a_conversion_with_a_pipeline(
     converted: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

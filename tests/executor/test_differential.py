@@ -79,6 +79,7 @@ BOTH_NAMES = {"mode": {"bilinear", "linear"}, "across_channels": {0, None}}
 """Defaults that mean the same: GridSample has two names for a mode, MeanVarianceNormalization has axes later."""
 
 
+@pytest.mark.slow
 def test_defaults_of_kernels_are_those_of_the_schemas():
     registry.lookup("com.microsoft", "NoSuchOperator", 1)
     wrong = []

@@ -12,7 +12,7 @@ from retyped_cases import assert_close, retyped, variants
 
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
-from tests.batches import Case, run_cases
+from tests.batches import Case, batched, run_cases
 
 
 def assert_same(model, feeds):
@@ -30,6 +30,7 @@ def assert_same(model, feeds):
             assert getattr(g, "dtype", None) == getattr(w, "dtype", None)
 
 
+@pytest.mark.slow
 def test_of_onnx():
     def test(variant):
         assert_same(*retyped(*variant))
@@ -42,6 +43,7 @@ WITHOUT_HALF = {"CDist", "Tokenizer"}
 """Operators whose schemas have no float16."""
 
 
+@batched
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("op", [op for op in float_cases.OPERATORS if op not in WITHOUT_HALF])
 def test_of_onnxruntime(op, seed):

@@ -27,7 +27,8 @@ from ortconv.onnxio.load import from_proto
 from ortconv.ortformat.reader import parse
 from ortconv.ortformat.writer import serialize
 from ortconv.pipeline import optimize
-from tests.batches import batched
+from tests.batches import batched, slow_except
+from tests.conftest import FAST_NAMES
 
 GOLDEN = list(cases())
 
@@ -46,6 +47,7 @@ def content(model: Model) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("sample", FAST_NAMES, indirect=True)
 def test_an_export_converts_to_the_same_bytes(sample: Path, level: str, tmp_path: Path) -> None:
     source = convert(sample, tmp_path / "a.ort", optimization_level=level)
     done = ortconv.export(tmp_path / "a.ort", tmp_path / "a.onnx")
@@ -221,7 +223,7 @@ OWN = {
 """For each rule a graph in which it fires."""
 
 
-@pytest.mark.parametrize("opset", [13, 18])
+@pytest.mark.parametrize("opset", slow_except([18], [13, 18]))
 @pytest.mark.parametrize("rule", sorted({r.name for r in standard.STANDARD.rules}))
 def test_standard_operators_compute_the_same(rule: str, opset: int, tmp_path: Path) -> None:
     if rule == "StandardLayerNormalization":

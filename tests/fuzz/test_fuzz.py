@@ -9,6 +9,7 @@ import pytest
 
 import ortconv
 from ortconv.errors import InternalError
+from tests.batches import slow_except
 from tests.fuzz import damaged, graphs, inputs
 from tests.fuzz.campaign import Outcome, run
 
@@ -21,7 +22,11 @@ def test_first_seeds(examine: Callable[[int], Outcome]) -> None:
     assert [found for seed in range(60) if (found := examine(seed)).fault] == []
 
 
-@pytest.mark.parametrize("chosen", inputs.INPUTS, ids=lambda chosen: chosen.name)
+@pytest.mark.parametrize(
+    "chosen",
+    slow_except([one for one in inputs.INPUTS if one.name != "ortconv.toml"], inputs.INPUTS),
+    ids=lambda chosen: chosen.name,
+)
 def test_inputs_without_damage_are_read(chosen: inputs.Input) -> None:
     for command in chosen.commands:
         code, shown = inputs.run(chosen, command, chosen.data)
@@ -49,6 +54,7 @@ def test_a_wrong_result_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     assert graphs.examine(0).kind == "differs"
 
 
+@pytest.mark.slow
 def test_a_dead_process_is_a_fault_of_its_seed_alone(tmp_path: Path) -> None:
     log = tmp_path / "faults.jsonl"
     counts = run(_dies_at_2, range(5), 1, log)

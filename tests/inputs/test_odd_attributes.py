@@ -11,6 +11,8 @@ from ortconv.inputs.operand_roles import ROLES, operand_role
 from ortconv.inputs.ranks import rank_of
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.types import DType, TensorType
+from tests.batches import batched
+from tests.conftest import examples
 
 NUMBERS = [
     "allowzero",
@@ -50,10 +52,11 @@ def odd_attributes(rng: random.Random) -> dict[str, object]:
     return {name: value for name, value in found.items() if rng.random() < 0.3}
 
 
+@batched
 @pytest.mark.parametrize(("domain", "op"), OPERATORS)
 def test_odd_attributes_raise_nothing_before_a_run(domain: str, op: str) -> None:
     rng = random.Random(f"{domain}:{op}")
-    for _ in range(100):
+    for _ in range(examples(100).max_examples):
         graph = Graph("g")
         graph.opsets = {"": 18, "com.microsoft": 1}
         shapes: dict[Value, Numbers] = {}

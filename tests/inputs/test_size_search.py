@@ -26,6 +26,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.runtime import deadline
 from ortconv.runtime.deadline import TimeLimitError, check_limit
 from ortconv.runtime.session import Session
+from tests.batches import slow_except
 from tests.inputs.size_graphs import all_trials, first_trial, graph, ints
 
 CLIMBS = {
@@ -40,7 +41,7 @@ def climbing(name: str) -> Graph:
     return graph(body, head, s=ints(30, 4), **scalars)
 
 
-@pytest.mark.parametrize("name", CLIMBS)
+@pytest.mark.parametrize("name", slow_except(["rows that Range names"], CLIMBS))
 def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
     assert first_trial(climbing(name), Clock(Budget(seconds=200)))
 
@@ -55,7 +56,7 @@ def test_the_last_change_of_a_climb_counts() -> None:
     assert climb(free_problem(case, {}, {}), {"A": 8}, reach, 1) == {"A": 2}
 
 
-@pytest.mark.parametrize("name", CLIMBS)
+@pytest.mark.parametrize("name", slow_except(["rows that Range names"], CLIMBS))
 def test_single_runs_search_by_trial_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidates, "Budget", lambda: Budget(seconds=200))
     feeds, results = first_run(Session(Model(climbing(name)), ["numpy"]))
@@ -275,7 +276,7 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
-@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("batch", slow_except([2], [1, 2]))
 def test_sizes_that_contradict_are_searched(name: str, batch: int) -> None:
     case, expected = CONTRADICTIONS[name]
     problem = free_problem(case, {}, {})
@@ -311,6 +312,7 @@ def test_the_search_tries_small_sizes() -> None:
     assert repair(free_problem(case, {}, {}), [{"K": 16}]) == {"K": 9}
 
 
+@pytest.mark.slow
 def test_the_search_ends_where_no_sizes_fit() -> None:
     case = graph("r = Reshape(x, s) y = Conv(x, w)", "float[N,C,1] x", s=ints(5), w=(2, 3, 1))
     assert not any(

@@ -18,6 +18,7 @@ from ortconv.ir.footprint import footprint
 from ortconv.ir.model import Model
 from ortconv.ir.types import DType, TensorType
 from ortconv.runtime.session import Session
+from tests.batches import batched, slow_except
 from tests.inputs.size_graphs import all_trials, first_trial, graph, ints
 
 CASES = {
@@ -222,6 +223,7 @@ CASES = {
 }
 
 
+@batched
 @pytest.mark.parametrize("name", CASES)
 def test_sizes_follow_from_the_graph(name: str) -> None:
     case, expected = CASES[name]
@@ -245,6 +247,7 @@ NOT_RUN = {"heads", "buffer for a window"}
 """Cases that the numpy backend does not run."""
 
 
+@batched
 @pytest.mark.parametrize("name", [name for name in CASES if name not in NOT_RUN])
 def test_the_first_inputs_fit(name: str) -> None:
     case, _ = CASES[name]
@@ -431,7 +434,7 @@ TARGETS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", slow_except([*TARGETS][::3], TARGETS))
 def test_shapes_that_are_inputs_are_sizes(name: str) -> None:
     case, expected = TARGETS[name]
     problem = free_problem(case, {}, {})
@@ -529,6 +532,7 @@ UNRANKED = {
 }
 
 
+@batched
 @pytest.mark.parametrize("name", UNRANKED)
 def test_ranks_that_are_not_declared(name: str) -> None:
     case, ranks = UNRANKED[name]
@@ -574,12 +578,13 @@ INVALID = {
 """Nodes that break a rule which is not checked before a run."""
 
 
-@pytest.mark.parametrize("name", INVALID)
+@pytest.mark.parametrize("name", slow_except(["a condition of two elements"], INVALID))
 def test_invalid_nodes_end_in_the_error_of_a_run(name: str) -> None:
     with pytest.raises(BackendError, match="failed on input shapes"):
         next(all_trials(INVALID[name]))
 
 
+@pytest.mark.slow
 def test_a_block_of_0_in_an_ort_file_ends_in_the_error_of_a_run() -> None:
     given = graph("y = DepthToSpace<blocksize = 2>(x)")
     next(iter(given)).attrs["blocksize"] = 0

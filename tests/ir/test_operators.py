@@ -27,6 +27,7 @@ from ortconv.optimizer.basic.qdq import MOVES_DATA
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.qdq.drop import MOVERS
 from ortconv.partition.units import SELECTORS
+from tests.batches import batched
 
 RNG = np.random.default_rng(5)
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -127,6 +128,7 @@ def test_exceptions_must_have_the_trait() -> None:
 # ---------------------------------------------------------------------- true of the kernels
 
 
+@batched
 @pytest.mark.parametrize("op", named(Trait.ELEMENTWISE))
 def test_elementwise_operators_compute_each_element_alone(op: str) -> None:
     x = _operand(op)
@@ -140,6 +142,7 @@ def test_elementwise_operators_compute_each_element_alone(op: str) -> None:
     np.testing.assert_array_equal(moved, whole.reshape(-1)[places].reshape(4, 3))
 
 
+@batched
 @pytest.mark.parametrize("op", named(Trait.BROADCASTS))
 def test_broadcasting_operators_compute_each_element_alone(op: str) -> None:
     operands = [_operand(op, slot) for slot in range(3 if op == "Where" else 2)]
@@ -184,6 +187,7 @@ CLAIMS: dict[Trait, Callable[[list[Any], list[Any]], bool]] = {
 """What each fact says of the inputs and the outputs of a node."""
 
 
+@pytest.mark.slow
 def test_facts_hold_in_the_cases_of_onnx() -> None:
     seen: set[Trait] = set()
     for case in node_cases():

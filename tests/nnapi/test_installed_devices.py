@@ -77,6 +77,7 @@ def test_the_device_is_listed_by_its_name(site: Path) -> None:
     assert (found["profile"], found["feature_level"], found["supported_operations"]) == ("example-dsp", 4, 3)
 
 
+@pytest.mark.slow
 def test_the_device_runs_a_model(site: Path) -> None:
     model = SAMPLES / "mobilenet_v2_small.onnx"
     done = ortconv(
@@ -88,18 +89,21 @@ def test_the_device_runs_a_model(site: Path) -> None:
     assert row["scaled"] < 1e-5
 
 
+@pytest.mark.slow
 def test_the_device_passes_conformance(site: Path, tmp_path: Path) -> None:
     done = ortconv("nnapi", "conformance", "--device", "example-dsp", "--specs", write_records(tmp_path), site=site)
     assert done.returncode == 0, done.stderr
     assert "none of 5 records fails" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_extension_computes(site: Path) -> None:
     done = python("-c", FIBONACCI, site=site)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [1, 1, 2, 3, 5, 8, 13, 21]
 
 
+@pytest.mark.slow
 def test_without_the_package_there_is_no_such_device(tmp_path: Path) -> None:
     done = ortconv("devices", "show", "example-dsp", site=tmp_path)
     assert done.returncode == 2

@@ -21,6 +21,7 @@ from ortconv.nnapi.ndk.functions import by_name
 from ortconv.nnapi.ndk.headers import headers
 from ortconv.nnapi.ndk.signature import Signature
 from ortconv.nnapi.tracing import timing
+from tests.batches import slow_except
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "examples" / "ndk"
 EXPECTED = {
@@ -71,7 +72,7 @@ def run(built: Path) -> Run:
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "OPENBLAS_NUM_THREADS": "1"}
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", slow_except(["first_model"], EXPECTED))
 def test_programs(run: Run, name: str, tmp_path: Path) -> None:
     done = run(name, *([str(tmp_path)] if name == "devices" else []))  # the folder of its cache
     assert (done.returncode, done.stdout) == (0, EXPECTED[name]), done.stderr
@@ -81,6 +82,7 @@ def test_every_program_runs() -> None:
     assert {path.stem for path in PROGRAMS.glob("*.c")} == {*EXPECTED, "threads"}
 
 
+@pytest.mark.slow
 def test_threads(run: Run) -> None:
     done = run("threads", "8", "50")
     assert done.returncode == 0, done.stderr
@@ -167,6 +169,7 @@ def test_the_sanitizer_sees_a_leak(sanitized: Sanitized, tmp_path: Path) -> None
     assert "48 byte(s) leaked in 1 allocation(s)" in done.stderr
 
 
+@pytest.mark.slow
 def test_devices_and_messages(run: Run) -> None:
     done = run("devices", ORTCONV_NNAPI_DEVICES="sample-all", ORTCONV_NNAPI_VLOG="compilation")
     assert done.stdout.startswith("device nnapi-sample_all ")
@@ -177,6 +180,7 @@ def test_devices_and_messages(run: Run) -> None:
     )
 
 
+@pytest.mark.slow
 def test_trace(run: Run, tmp_path: Path) -> None:
     done = run("first_model", ORTCONV_NNAPI_TRACE=str(tmp_path / "trace.txt"))
     assert done.returncode == 0
@@ -186,6 +190,7 @@ def test_trace(run: Run, tmp_path: Path) -> None:
     assert len(re.findall(r": B\|\d+\|\[NN_", text)) == len(re.findall(r": E\|\d+$", text, re.MULTILINE)) > 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
@@ -201,6 +206,7 @@ def test_a_wrong_setting(run: Run, name: str, value: str, message: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_feature_level(run: Run) -> None:
     assert "level 30\n" in run("devices", ORTCONV_NNAPI_FEATURE_LEVEL="4").stdout
 
@@ -213,6 +219,7 @@ def test_in_a_python_process(built: Path) -> None:
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
+@pytest.mark.slow
 def test_the_line_that_compiles(
     built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

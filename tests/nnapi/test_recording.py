@@ -22,6 +22,7 @@ from ortconv.nnapi.operations import row_of, rows
 from ortconv.nnapi.running import is_recordable
 from ortconv.nnapi.tracing import vlog
 from tests.arrays import i32
+from tests.batches import batched
 
 Op = Operation
 Given = OperandType | Array | bool | int | float
@@ -137,6 +138,7 @@ def results(program: CpuProgram, inputs: Sequence[Tensor]) -> list[tuple[tuple[i
     return [(one.dims, one.array.tobytes()) for one in program.run(inputs)]
 
 
+@batched
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize(
     ("code", "given", "outputs"), CASES, ids=[f"{at}-{case[0].name}" for at, case in enumerate(CASES)]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ortconv import nnapi
+from tests.batches import slow_except
 from tests.conftest import SHARED
 
 CHECK = SHARED / "checks" / "nnapi_vectors.py"
@@ -51,9 +52,7 @@ def selected(check: ModuleType) -> Iterator[tuple[Any, dict[str, Any]]]:
                     break
 
 
-@pytest.mark.parametrize(
-    "mode", ["sync", *(pytest.param(m, marks=pytest.mark.slow) for m in ("async", "burst", "fenced"))]
-)
+@pytest.mark.parametrize("mode", slow_except(["burst"], ("sync", "async", "burst", "fenced")))
 def test_every_operation(check: ModuleType, mode: str) -> None:
     wrong = []
     ran = 0
@@ -66,6 +65,7 @@ def test_every_operation(check: ModuleType, mode: str) -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_dynamic_outputs(check: ModuleType) -> None:
     wrong = []
     for at, (spec, record) in enumerate(selected(check)):

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import small_models
 
+from tests.batches import slow_except
+
 STEP = 23
 EDITS = Path(__file__).with_name("edits.py")
 
@@ -30,7 +32,7 @@ def check(name: str, directory: Path, step: int) -> None:
     assert {r.split(" ", 1)[1] for r in results} == {"ok", "error"}
 
 
-@pytest.mark.parametrize("name", ["control_flow", "contributed"])
+@pytest.mark.parametrize("name", slow_except(["control_flow"], ("control_flow", "contributed")))
 def test_some_edits(name: str, tmp_path: Path) -> None:
     check(name, tmp_path, STEP)
 

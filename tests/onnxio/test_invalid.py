@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from ortconv.errors import GraphError
 from ortconv.onnxio.load import from_proto
+from tests.batches import batched
 
 IMAGE = "float[1,1,4,4] x"
 KERNEL = "float[1,1,1,1] w = {1}"
@@ -84,6 +85,7 @@ INVALID = [
 ]  # fmt: skip
 
 
+@batched
 @pytest.mark.parametrize(("body", "message", "hint"), INVALID)
 def test_refused(body: str, message: str, hint: str | None) -> None:
     proto = model(body)

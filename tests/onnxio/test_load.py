@@ -25,7 +25,7 @@ from ortconv.ir.verify import verify
 from ortconv.onnxio import load as loading
 from ortconv.onnxio.load import from_proto, load
 from ortconv.onnxio.proto import model_proto
-from tests.batches import batched
+from tests.batches import sampled
 from tests.unoptimized import run
 
 
@@ -63,7 +63,7 @@ def elements(dtype: DType) -> np.ndarray:
     return np.array(values).astype(dtype.numpy)
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("dtype", DENSE, ids=lambda d: d.name)
 @pytest.mark.parametrize("size", [5, 2600], ids=["small", "cut out"])
 @pytest.mark.parametrize("form", ["raw", "typed"])
@@ -199,6 +199,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
 def test_shape_computations_of_any_size_take_little(tmp_path: Path) -> None:
     paths = [tmp_path / f"{name}.onnx" for name in SHAPE_BOMBS]

@@ -19,6 +19,7 @@ from ortconv.onnxio import infer
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.messages import contents
 from ortconv.onnxio.shield import may_be_below_zero, shortening
+from tests.batches import batched
 
 RANDOM = Path(__file__).with_name("random_nodes.py")
 
@@ -521,6 +522,7 @@ def test_axes_of_a_slice_that_are_damaged() -> None:
         from_proto(proto)
 
 
+@batched
 @pytest.mark.parametrize("op", ["Slice", "Squeeze", "Constant", "Einsum", "Split", "Expand"])
 @pytest.mark.parametrize("part", ["input", "output", "attribute"])
 @pytest.mark.parametrize("opset", [10, 13, 18])

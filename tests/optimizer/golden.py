@@ -20,7 +20,7 @@ A module in a package has its folder in the folder of that package, as extended/
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -87,6 +87,7 @@ class Case:
         self.path.write_text(before + SEPARATOR + result, "utf-8")
 
 
+@cache
 def passes_in(module: str) -> tuple[Pass, ...]:
     """The passes of a module, as "basic.cse", or of a package with a table.
 
@@ -101,6 +102,7 @@ def passes_in(module: str) -> tuple[Pass, ...]:
     return ((Pass(module, alone),) if alone else ()) + passes
 
 
+@cache
 def pass_in(module: str, name: str) -> Pass:
     """The only pass of a module with this name, even if it runs only on request."""
     rules = getattr(importlib.import_module(f"ortconv.optimizer.{module}"), "RULES", ())
@@ -130,9 +132,9 @@ def read(path: Path) -> Case:
     return Case(path, header, "".join(line for line in lines if not line.startswith("#")), expected)
 
 
-def cases() -> Iterator[Case]:
-    for path in sorted(ROOT.rglob("*.txt")):
-        yield read(path)
+@cache
+def cases() -> tuple[Case, ...]:
+    return tuple(read(path) for path in sorted(ROOT.rglob("*.txt")))
 
 
 @cache

@@ -18,7 +18,7 @@ from ortconv.optimizer.extended.attention import fusion as attention
 from ortconv.optimizer.extended.attention.heads import Heads
 from ortconv.optimizer.extended.attention.mask import Masks
 from ortconv.runtime.session import Session
-from tests.batches import batched
+from tests.batches import sampled
 
 FUSION = (*passes_in("basic.nan_guard"), *passes_in("extended.attention.fusion"))
 PASSES = (*passes_in("basic.reshape"), *passes_in("extended.transpose"), *FUSION)
@@ -186,7 +186,7 @@ def fused(builder: Builder, feeds: dict[str, np.ndarray] | None = None, **dims: 
 ATTENTION = {"com.microsoft.Attention": 1, "MatMul": 1}
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("opset", [9, 11, 13, 17, 21])
 @pytest.mark.parametrize("batch", [2, "b"])
 @pytest.mark.parametrize("key", ["once", "twice", "flat"])
@@ -287,7 +287,7 @@ def test_masks_of_which_one_is_added_and_one_replaces(mask: str, rows: int | str
 KEY_MASKS = ("keys", "keys and", "keys infinite", "keys inverted", "keys scores")
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("mask", KEY_MASKS)
 @pytest.mark.parametrize("memory", [False, True])
 @pytest.mark.parametrize("batch", [2, "b"])

@@ -175,6 +175,7 @@ def redundant(blocks: int, fan_out: bool) -> Graph:
     return from_proto(model(nodes, constants, [3, 4])).graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fan_out", [False, True])
 def test_cost_is_linear(fan_out: bool) -> None:
     def cost(blocks: int) -> int:

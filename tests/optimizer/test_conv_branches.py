@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from rewriting import ops, optimized, random_feeds, run
 
 from ortconv.onnxio.proto import model_proto
-from tests.batches import batched
+from tests.batches import sampled
 
 PASSES = passes_in("basic.conv_branches")
 
@@ -54,7 +54,7 @@ def convolutions(proto: onnx.ModelProto) -> int:
     return ops(model.graph)["Conv"]
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize(
     ("first", "second"),
     [

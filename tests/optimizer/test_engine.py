@@ -16,6 +16,7 @@ from ortconv.optimizer.extended.gelu import fuse_quick_gelu
 from ortconv.optimizer.levels import STAGES, opt_in_passes, passes_of
 from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import P
+from tests.batches import batched
 
 
 def test_a_rule_that_is_found_but_not_applied_imports_nothing() -> None:
@@ -55,12 +56,14 @@ def nodes_of(pattern: P) -> Iterator[P]:
             yield from nodes_of(operand)
 
 
+@batched
 @pytest.mark.parametrize("p", EVERY, ids=lambda p: p.name)
 def test_a_pass_has_rules_or_a_function_with_a_description(p: Pass) -> None:
     assert all(isinstance(r, Rule) for r in p.rules)
     assert all(r.doc for r in p.rules) if p.rules else p.doc
 
 
+@batched
 @pytest.mark.parametrize("p", LATER, ids=lambda p: p.name)
 def test_rules_that_are_imported_later_need_the_operators_of_their_pass(p: Pass) -> None:
     for rule in p.rules:
@@ -71,6 +74,7 @@ def test_operators_of_passes_exist() -> None:
     assert [(p.name, op) for p in LATER for domain, op in (*p.roots, *p.also) if op not in operators(domain)] == []
 
 
+@pytest.mark.slow
 def test_passes_are_imported_when_a_model_has_their_operators() -> None:
     """Convolutional networks need neither attention nor recurrent networks."""
     always = {r.build.__module__ for p in EVERY if not isinstance(p.source, str) for r in p.rules}

@@ -17,6 +17,7 @@ from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.runtime.session import Session
+from tests.batches import slow_except
 
 SYMBOLS = {"batch": 2, "rows": 5, "past": 3, "columns": 8}
 DECODE = {"batch": 1, "rows": 1, "past": 4, "columns": 5}
@@ -47,7 +48,7 @@ STATIC = {"batch": 2, "rows": 5}
 
 
 @pytest.mark.parametrize("fixed", [False, True])
-@pytest.mark.parametrize("opset", [14, 17, 18])
+@pytest.mark.parametrize("opset", slow_except([17], (14, 17, 18)))
 @pytest.mark.parametrize("unbind", ["gather", "split", "slice", "chunk", "between", "before transposes"])
 def test_timm(fixed: bool, opset: int, unbind: str) -> None:
     export = Export(**(STATIC if fixed else {}), opset=max(opset, 17))
@@ -97,7 +98,7 @@ def test_mask_that_is_cut_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("past", [False, True])
-@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("kv_heads", slow_except([2], (1, 2, 4)))
 @pytest.mark.parametrize("fixed", [False, True])
 def test_llama(past: bool, kv_heads: int, fixed: bool) -> None:
     export = Export(**(STATIC if fixed else {}))

@@ -8,7 +8,7 @@ from differential import examine
 from rewriting import parse
 
 from tests import text_models
-from tests.batches import batched
+from tests.batches import sampled
 
 X = np.array([[0.5, -1.25, np.inf], [-np.inf, np.nan, 2.0]], np.float32)
 CODES = np.arange(6, dtype=np.uint8).reshape(2, 3)
@@ -120,7 +120,7 @@ FOUND = {
 }
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("name", FOUND)
 def test_found(name: str) -> None:
     text, feeds = FOUND[name]

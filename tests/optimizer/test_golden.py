@@ -12,7 +12,7 @@ from golden import Case, cases, dump, feeds, optimize, optimized
 
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
-from tests.batches import batched
+from tests.batches import batched, sampled
 from tests.unoptimized import session
 
 CASES = list(cases())
@@ -40,7 +40,7 @@ REMOVERS = {
 """Rewrites after which nobody reads nodes that they do not touch."""
 
 
-@batched
+@sampled(16)
 @pytest.mark.parametrize("case", [c for c in CASES if c.fires], ids=lambda case: case.id)
 def test_nodes_of_another_provider_stay(case: Case) -> None:
     """Every other node is another provider's, and the pass is for the CPU."""
@@ -72,7 +72,7 @@ def of_sizes() -> list[tuple[Case, int]]:
     return [(case, size) for case in found for size in (0, 1) if size or "Einsum" not in case.source]
 
 
-@batched
+@sampled(16)
 @pytest.mark.parametrize(("case", "size"), of_sizes(), ids=lambda value: getattr(value, "id", str(value)))
 def test_empty_and_single(case: Case, size: int) -> None:
     """Dimensions are 0, or equal by accident."""

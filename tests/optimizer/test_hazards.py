@@ -19,7 +19,7 @@ from rewriting import parse, random_feeds
 
 from ortconv.onnxio.load import from_proto
 from ortconv.pipeline import optimize
-from tests.batches import batched
+from tests.batches import sampled
 
 NAN, INF = float("nan"), float("inf")
 TYPES = {"double": TensorProto.DOUBLE}
@@ -276,7 +276,7 @@ def variations() -> Iterator[tuple[str, str, onnx.ModelProto]]:
 VARIATIONS = list(variations())
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("rule", RULES)
 def test_fires(rule: str) -> None:
     proto = parse(RULES[rule].text, RULES[rule].opset)
@@ -284,7 +284,7 @@ def test_fires(rule: str) -> None:
     examine(proto, [random_feeds(proto, seed) for seed in range(2)])
 
 
-@batched
+@sampled(16)
 @pytest.mark.parametrize(("rule", "change", "proto"), VARIATIONS, ids=[f"{r}: {c}" for r, c, _ in VARIATIONS])
 def test_must_not_fire(rule: str, change: str, proto: onnx.ModelProto) -> None:
     assert rule not in fired(proto)

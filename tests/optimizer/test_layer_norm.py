@@ -7,7 +7,7 @@ import pytest
 from golden import passes_in
 from rewriting import check, ops, optimized, parse, random_feeds
 
-from tests.batches import batched
+from tests.batches import batched, sampled
 
 GELU, LAYER_NORM = passes_in("basic.layer_norm")
 NORM = [LAYER_NORM]
@@ -116,7 +116,7 @@ FINAL = [
 ]
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("scaled", SCALED)
 @pytest.mark.parametrize("final", FINAL)
 def test_gelu(scaled: str, final: str) -> None:

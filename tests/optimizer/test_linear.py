@@ -13,6 +13,7 @@ from unrolled import Network
 
 from ortconv.onnxio.load import from_proto
 from ortconv.pipeline import optimize
+from tests.batches import slow_except
 from tests.counting import calls
 
 Step = Callable[[int, str], Sequence[NodeProto]]
@@ -169,7 +170,7 @@ GRAPHS: dict[str, Callable[[int], onnx.ModelProto]] = {
 
 
 @pytest.mark.parametrize("small", [60, pytest.param(120, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", slow_except(["Add", "Reshape", "Transpose, Relu", "equal nodes"], GRAPHS))
 def test_cost_per_node_does_not_grow(name: str, small: int) -> None:
     optimize(from_proto(GRAPHS[name](12)))
     costs = []

@@ -16,6 +16,7 @@ from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.pipeline import optimize
+from tests.batches import slow_except
 
 
 def converted(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, Counter[str]]:
@@ -33,7 +34,7 @@ def agree(source: onnx.ModelProto, result: onnx.ModelProto, feeds: Feeds) -> Non
         np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("seed", [*range(15), *(pytest.param(i, marks=pytest.mark.slow) for i in range(15, 60))])
+@pytest.mark.parametrize("seed", slow_except(range(5), range(60)))
 def test_random_spellings(seed: int) -> None:
     source = random_network(seed).proto()
     result, count = converted(source)
@@ -48,7 +49,7 @@ def test_layers_become_one_node_each() -> None:
 
 
 @pytest.mark.parametrize("product", ["matmul", "gemm", "chained"])
-@pytest.mark.parametrize("batch", [1, 2, "N"])
+@pytest.mark.parametrize("batch", slow_except(["N"], [1, 2, "N"]))
 def test_zero_states_need_no_step_of_their_own(batch: int | str, product: str) -> None:
     source = Network(batch=batch, zero_state=True, product=product, layers=2, returned=("h", "c", "all")).proto()
     result, count = converted(source)

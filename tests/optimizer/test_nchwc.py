@@ -20,7 +20,7 @@ from ortconv.optimizer.layout.nchwc import block_channels
 from ortconv.optimizer.levels import passes_of, run_passes
 from ortconv.ortformat.writer import write
 from ortconv.pipeline import optimize
-from tests.batches import batched
+from tests.batches import sampled
 
 B = nchwc.block_length()
 DOMAIN = nchwc.DOMAIN + "."
@@ -57,7 +57,7 @@ def blocked(text: str, tmp_path: Path, *, opset: int = 13) -> Graph:
     return model.graph
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(
     ("given", "out", "group", "taken"),
@@ -121,7 +121,7 @@ BEHIND = {
 }  # fmt: skip
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("case", BEHIND)
 def test_behind_a_convolution(case: str, tmp_path: Path) -> None:
     tail, more = BEHIND[case]

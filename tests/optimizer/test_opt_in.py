@@ -17,7 +17,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer import catalog, levels, recipe
 from ortconv.optimizer.engine import Context, PassSettings
-from tests.batches import batched
+from tests.batches import sampled
 
 NAMES = {
     "LossyCastChainElimination",
@@ -67,7 +67,7 @@ def quantized_net(op: str, groups: int = 1, opset: int = 13, bias: bool = True, 
     return net.quantized(net.add("Relu", y) if relu else y)
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("opset", [11, 13, 21])

@@ -11,7 +11,7 @@ from rewriting import ops, optimized, parse, random_feeds, run
 from ortconv.ir.graph import Graph
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.extended.qdq import PASSES
-from tests.batches import batched
+from tests.batches import batched, sampled
 
 # ---------------------------------------------------------------------- operators that move elements
 
@@ -45,7 +45,7 @@ SELECTORS = {
 }
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("kind", ["uint8", "int8", "uint16", "int16"])
 @pytest.mark.parametrize("op", MOVERS)
 def test_mover(op: str, kind: str) -> None:
@@ -161,7 +161,7 @@ UNARY = {
 }
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("opset", [12, 13])
 @pytest.mark.parametrize("case", UNARY)
@@ -377,7 +377,7 @@ def where_number(kind: str, number: object, *, first: bool) -> Net:
     return net.quantized(net.add("Where", condition, *((k, a) if first else (a, k))))
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("number", [0.0, -0.0, 1.0, 0.1, -0.7, 1e-20, -3.4e38, [2.5], [[-1.5]]])
 @pytest.mark.parametrize("first", [True, False])

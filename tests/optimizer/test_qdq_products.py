@@ -13,7 +13,7 @@ from rewriting import ops, optimized, parse, random_feeds, run
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer import extended
 from ortconv.optimizer.extended.qdq import PASSES
-from tests.batches import batched
+from tests.batches import batched, sampled
 
 # ---------------------------------------------------------------------- convolutions and products
 
@@ -24,7 +24,7 @@ def convolution(net: Net, weights: str, *bias: str, groups: int = 1, scale: floa
     return net.quantized(y, scale)
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("weights", ["int8", "uint8"])
 @pytest.mark.parametrize("scale", [0.004, PER_CHANNEL / 5], ids=["tensor", "channel"])
@@ -82,7 +82,7 @@ def test_conv_of_which_the_result_has_another_reader_stays() -> None:
     refused(net.quantized(y))
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("weights", ["int8", "uint8"])
 @pytest.mark.parametrize("scale", [0.004, PER_CHANNEL / 5], ids=["tensor", "column"])
@@ -142,7 +142,7 @@ def test_gemm_with_a_bias_of_other_integers(kind: str, zero: int) -> None:
     assert check(net.quantized(y, 0.05)) == around(f"{MICROSOFT}QGemm")
 
 
-@batched
+@sampled(6)
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("weights", ["int8", "uint8"])
 @pytest.mark.parametrize("scale", [0.004, PER_CHANNEL / 5], ids=["tensor", "column"])
@@ -358,7 +358,7 @@ def blocked(kind: int, *, block: int, zero: bool, op: str = "MatMul", rows: int 
 (ACCURACY_LEVEL_4,) = (p for p in extended.OPT_IN if p.name == "MatMulNBitsAccuracyLevel4")
 
 
-@batched
+@sampled(5)
 @pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4, TensorProto.INT8, TensorProto.UINT8])
 @pytest.mark.parametrize("block", [0, 16, 32])
 @pytest.mark.parametrize("zero", [False, True])

@@ -11,6 +11,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.extended.cubic_resize import OLDEST, SAME, WITH_ANTIALIAS
 from ortconv.partition import Target
 from ortconv.pipeline import optimize
+from tests.batches import batched
 
 CUBIC = 'r = Resize <mode = "cubic"> (t, , scales)'
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
@@ -24,6 +25,7 @@ def parsed(nodes: str) -> Model:
     return from_proto(onnx.parser.parse_model(MODEL.format(nodes=nodes)))
 
 
+@batched
 @pytest.mark.parametrize("op", sorted(SAME))
 def test_operators_that_are_the_same_in_a_newer_set(op: str) -> None:
     new = schema("", op, WITH_ANTIALIAS)

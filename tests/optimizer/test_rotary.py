@@ -6,7 +6,7 @@ import pytest
 from golden import passes_in
 from rewriting import check, ops
 
-from tests.batches import batched
+from tests.batches import sampled
 
 PASSES = passes_in("extended.attention.rotary")
 
@@ -70,7 +70,7 @@ def rotation(x: str, a: str, angles: str, functions: str, halves: str = "x") -> 
         p = Mul(x, c) q = Mul(r, s) y = Add(p, q) }}"""
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_copies_of_angles(name: str) -> None:
     *parts, fires = CASES[name]

@@ -18,7 +18,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.basic.fold_constants import fold
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.levels import run_passes
-from tests.batches import batched
+from tests.batches import sampled
 
 
 def nodes(graph: Graph) -> int:
@@ -76,7 +76,7 @@ def test_every_rewrite_of_the_samples(sample: Path, use_nnapi: bool) -> None:
 FIRING = [case for case in cases() if case.fires]
 
 
-@batched
+@sampled(8)
 @pytest.mark.parametrize("case", FIRING, ids=[case.id for case in FIRING])
 def test_every_rewrite_of_the_golden_cases(case: Case) -> None:
     model = from_proto(case.proto())

@@ -16,6 +16,7 @@ from ortconv.models import load
 from ortconv.optimizer.engine import Context, apply, find
 from ortconv.optimizer.levels import passes_of, run_passes
 from ortconv.pipeline import optimize
+from tests.batches import slow_except
 
 TRIES = 6
 """Rules tried at each node of a sample on average, at most."""
@@ -45,9 +46,9 @@ def missed(source: Path | bytes) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("first", range(0, 60, 20))
+@pytest.mark.parametrize("first", slow_except([0], range(0, 60, 10)))
 def test_nothing_is_missed_in_random_models(first: int) -> None:
-    for seed in range(first, first + 20):
+    for seed in range(first, first + 10):
         try:
             proto = random_examples.example(Random(seed)).proto
         except ImpossibleError:
@@ -79,6 +80,7 @@ def test_operators_that_are_not_there_cost_nothing(samples: Path) -> None:
     assert model.graph.journal is None
 
 
+@pytest.mark.slow
 def test_removed_nodes_are_freed_without_a_garbage_collection(samples: Path) -> None:
     model, context = load(samples / "bert_tiny.onnx"), Context()
     before = len(model.graph)

@@ -7,7 +7,7 @@ import pytest
 from golden import passes_in
 from rewriting import check, ops, optimized, parse, random_feeds
 
-from tests.batches import batched
+from tests.batches import batched, sampled
 
 NORM = passes_in("extended.layer_norm")
 GELU = passes_in("extended.gelu")
@@ -65,7 +65,7 @@ def rms(kind: str = "float", x: str = "2,s,8", g: str = "8", **steps: str) -> st
     return f"g ({kind}[{x}] x, {kind}[{g}] g) => ({kind} y) <{constants}> {{ {' '.join(parts.values())} }}"
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("opset", [11, 13, 17])
 @pytest.mark.parametrize("square", ["p = Pow(x, two)", "p = Mul(x, x)"])
 @pytest.mark.parametrize(

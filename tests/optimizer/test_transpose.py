@@ -21,7 +21,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.optimizer.permutation import compose, identity, inverse
-from tests.batches import batched
+from tests.batches import batched, sampled
 from tests.counting import calls
 
 (PASS,) = passes_in("basic.transpose")
@@ -106,7 +106,7 @@ def _other(perm: tuple[int, ...], kind: object) -> tuple[int, ...]:
     return named[kind] if isinstance(kind, str) else kind  # type: ignore[return-value]
 
 
-@batched
+@sampled(6)
 @pytest.mark.parametrize("op", BINARY)
 @pytest.mark.parametrize("kind", BROADCASTS)
 def test_broadcast_with_a_constant(op: str, kind: object) -> None:
@@ -149,7 +149,7 @@ def axis_cases() -> list[tuple[str, dict[str, object], int, int, int]]:
     return cases
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize(("op", "attrs", "opset", "outputs", "out_rank"), axis_cases())
 def test_axes_by_attributes(op: str, attrs: dict[str, object], opset: int, outputs: int, out_rank: int) -> None:
     for perm in [(0, 2, 3, 1), (3, 2, 1, 0), (1, 0, 3, 2)]:
@@ -279,7 +279,7 @@ STEPS = (idioms.transpose, idioms.transpose, idioms.transposed_pair, idioms.unar
          idioms.softmax)  # fmt: skip
 
 
-@batched
+@sampled(6)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_networks(seed: int) -> None:
     builder = Builder(Random(seed), 13)

@@ -23,7 +23,7 @@ from ortconv.ortformat.reader import parse
 from ortconv.ortformat.verify import decode
 from ortconv.ortformat.writer import save, serialize
 from ortconv.pipeline import convert
-from tests.batches import batched
+from tests.batches import batched, sampled, slow_except
 from tests.conftest import SHARED_MODELS, SMALL
 from tests.unoptimized import options
 
@@ -101,7 +101,7 @@ def feeds_for(session: Any) -> dict[str, Any]:
     return feeds
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_fields(name: str, tmp_path: Path) -> None:
     theirs = their_file(MODELS[name], tmp_path / "theirs.ort")
@@ -193,7 +193,7 @@ def test_collection_has_its_models() -> None:
 # ---------------------------------------------------------------------- reading what onnxruntime wrote
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_reads_their_files(name: str, tmp_path: Path) -> None:
     theirs = their_file(MODELS[name], tmp_path / "theirs.ort")
@@ -222,7 +222,7 @@ def test_saved_runtime_optimizations_are_decoded(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- operator configurations
 
 
-@pytest.mark.parametrize("types", [False, True])
+@pytest.mark.parametrize("types", slow_except([True], (False, True)))
 def test_operator_config(types: bool, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime.tools.ort_format_model")
     chosen = {n.replace(" ", "_"): from_proto(m) for n, m in MODELS.items()}

@@ -21,7 +21,7 @@ from ortconv.ortformat.reader import load, parse
 from ortconv.ortformat.verify import decode
 from ortconv.ortformat.writer import serialize
 from ortconv.process import peak_bytes
-from tests.batches import batched
+from tests.batches import sampled, slow_except
 
 MODELS = models()
 
@@ -55,7 +55,7 @@ def edits(data: bytes, step: int) -> Counter[str]:
     return seen
 
 
-@pytest.mark.parametrize("name", ["nested", "attributes", "maps"])
+@pytest.mark.parametrize("name", slow_except(["maps"], ("nested", "attributes", "maps")))
 def test_some_edits(name: str) -> None:
     seen = edits(file_of(name), 17)
     assert seen["FormatError"] > seen["ok"] > 0
@@ -71,6 +71,7 @@ def test_every_edit(name: str) -> None:
     assert (peak_bytes() or 0) - (before or 0) < 200 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["if", "quantized"])
 def test_check_of_edits(name: str, tmp_path: Path) -> None:
     """The report has no better manners with strange numbers than the reader needs."""
@@ -87,7 +88,8 @@ def test_check_of_edits(name: str, tmp_path: Path) -> None:
     assert files == {str(path)}
 
 
-@pytest.mark.parametrize("name", [pytest.param("nested", marks=pytest.mark.slow), "constants"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nested", "constants"])
 def test_every_truncation_fails(name: str) -> None:
     data = file_of(name)
     for size in range(0, len(data) - 16, 1 if name == "nested" else 61):
@@ -144,7 +146,7 @@ INCONSISTENT = [  # a model, the path in its graph to a value, another value, an
 ]  # fmt: skip
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize(("name", "path", "value", "message"), INCONSISTENT)
 def test_inconsistent_tables(name: str, path: str, value: Any, message: str) -> None:
     graph = decode(file_of(name)).model.graph

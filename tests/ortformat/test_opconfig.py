@@ -69,6 +69,7 @@ def as_upstream_reads(texts: Sequence[str], folder: Path) -> list[object]:
     return [json.loads(line) for line in tool(PARSE, *paths).splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("types", [False, True])
 def test_configs_of_upstream_come_back_as_they_were(types: bool, folder: Path, tmp_path: Path) -> None:
     written = tmp_path / "theirs.config"
@@ -79,6 +80,7 @@ def test_configs_of_upstream_come_back_as_they_were(types: bool, folder: Path, t
     assert (tmp_path / "ours.config").read_text() == text
 
 
+@pytest.mark.slow
 def test_the_config_of_upstreams_converter_comes_back(tmp_path: Path) -> None:
     for name in ("mnist", "qdq_cnn"):
         (tmp_path / f"{name}.onnx").write_bytes((SAMPLES / f"{name}.onnx").read_bytes())
@@ -96,6 +98,7 @@ def test_the_config_of_upstreams_converter_comes_back(tmp_path: Path) -> None:
     assert main(["ops", "lint", str(runtime), *(a for m in models for a in ("--model", m))]) == 0
 
 
+@pytest.mark.slow
 def test_merged_configs_ask_for_what_both_ask_for(folder: Path, tmp_path: Path) -> None:
     parts = []
     for name in ("qdq_cnn", "bert_tiny", "one_hot"):
@@ -145,6 +148,7 @@ def test_reading(name: str) -> None:
     assert lines(config(*given)) == expected
 
 
+@pytest.mark.slow
 def test_upstream_reads_the_same(tmp_path: Path) -> None:
     texts = [
         "\n".join(text) + "\n" for name, pair in READ.items() if name != "the domain may be empty" for text in pair
@@ -267,6 +271,7 @@ def test_missing(name: str) -> None:
     assert list(map(str, config(*given).missing(needed(model)))) == expected
 
 
+@pytest.mark.slow
 def test_types_that_a_build_always_has_are_upstreams() -> None:
     code = """import json
 from onnxruntime.tools.ort_format_model.operator_type_usage_processors import _create_operator_type_usage_processors as make

@@ -17,7 +17,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.ortformat.precision import insert_casts
 from ortconv.ortformat.writer import write
 from ortconv.pipeline import optimize
-from tests.batches import batched
+from tests.batches import sampled
 from tests.model_inputs import drawn
 from tests.unoptimized import options, session
 
@@ -75,7 +75,7 @@ def feeds(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
     return found
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("level", ["disable", "basic", "extended", "all"])
 @pytest.mark.parametrize("case", CASES)
 def test_runs_in_onnxruntime_as_the_source_does(case: str, level: str, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from ortconv.ortformat import reader, writer
 from ortconv.ortformat.check import check
 from ortconv.ortformat.writer import save, serialize
 from ortconv.pipeline import convert, optimize
+from tests.batches import slow_except
 from tests.conftest import SHARED_MODELS
 
 PLATFORMS = ("arm", "amd64")
@@ -57,6 +58,10 @@ def assert_same(got: list[np.ndarray], want: list[np.ndarray], atol: float = 0) 
 # ---------------------------------------------------------------------- the same as onnxruntime's
 
 
+SOME = ("leaky_relu", "reshape", "resize", "add", "where", "conv_relu", "gemm_bias", "shared")
+"""One network of each kind, for the fast tests."""
+
+
 @pytest.mark.parametrize(
     ("kind", "platform"),
     [
@@ -65,7 +70,7 @@ def assert_same(got: list[np.ndarray], want: list[np.ndarray], atol: float = 0) 
         for platform in PLATFORMS
     ],
 )
-@pytest.mark.parametrize("name", nets.QUANTIZED)
+@pytest.mark.parametrize("name", slow_except(SOME, nets.QUANTIZED))
 def test_quantized_as_onnxruntime(name: str, kind: str, platform: str, tmp_path: Path) -> None:
     net = nets.QUANTIZED[name](kind)
     proto = net.proto()
@@ -117,7 +122,7 @@ def test_records_that_onnxruntime_saves_but_cannot_replay(name: str, tmp_path: P
     assert made == Counter(nets.ops(applied))
 
 
-@pytest.mark.parametrize("name", nets.FLOAT)
+@pytest.mark.parametrize("name", slow_except([name for name in nets.FLOAT if name != "clips"], nets.FLOAT))
 def test_float_as_onnxruntime(name: str, tmp_path: Path) -> None:
     proto = nets.FLOAT[name]
     feeds = random_feeds(proto)
@@ -138,9 +143,8 @@ def test_float_as_onnxruntime(name: str, tmp_path: Path) -> None:
     "name",
     [
         "if_branch_ts13",
-        "zoo_squeezenet",
         *(pytest.param(name, marks=pytest.mark.slow) for name in (
-            "mobilenetv2_qdq_u8s8_pertensor", "resnet18_qdq_u8s8_perchannel", "hf_mobilenetv1_ts13"
+            "zoo_squeezenet", "mobilenetv2_qdq_u8s8_pertensor", "resnet18_qdq_u8s8_perchannel", "hf_mobilenetv1_ts13"
         )),
     ],
 )  # fmt: skip

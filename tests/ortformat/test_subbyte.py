@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 import ortconv
 from ortconv.errors import UnsupportedError
+from tests.batches import slow_except
 from tests.unoptimized import run
 
 NIBBLES = list(range(-8, 8))
@@ -74,7 +75,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("level", ["disable", "all"])
+@pytest.mark.parametrize("level", slow_except(["all"], ("disable", "all")))
 @pytest.mark.parametrize("case", CASES)
 def test_stored(case: str, level: str, tmp_path: Path) -> None:
     proto, operators = CASES[case]

@@ -30,7 +30,7 @@ from ortconv.ortformat.layout import ALWAYS_IMPORTED
 from ortconv.ortformat.reader import load, parse
 from ortconv.ortformat.verify import decode
 from ortconv.ortformat.writer import save, serialize
-from tests.batches import batched
+from tests.batches import sampled
 
 MODELS = models()
 
@@ -59,7 +59,7 @@ def bytes_of(model: Model) -> bytes:
 # ---------------------------------------------------------------------- round trip
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_round_trip(name: str) -> None:
     model = from_proto(MODELS[name])
@@ -240,7 +240,7 @@ def chain(length: int) -> Model:
     return Model(graph)
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_visits_are_counted_as_the_decoder_counts(name: str) -> None:
     made = writer._Writer(from_proto(MODELS[name]), shapes=True)

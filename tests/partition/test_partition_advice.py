@@ -12,6 +12,7 @@ from ortconv.ir.graph import Graph
 from ortconv.ir.types import DType, TensorType
 from ortconv.partition import Target, partition
 from ortconv.partition.advice import advise
+from tests.batches import slow_except
 from tests.counting import calls
 
 
@@ -94,7 +95,7 @@ def replaced(graph: Graph, names: set[str]) -> tuple[int, int]:
     return len(result.partitions), result.taken
 
 
-@pytest.mark.parametrize("count", [50, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", slow_except([15], (15, 150)))
 def test_promises_hold_and_are_the_smallest(count):
     rng = random.Random(5)
     merging = 0
@@ -136,6 +137,7 @@ def test_sets_too_many_to_try_all_are_thinned():
     assert {n.out.name for n in found[0].nodes} == {f"v{2 * i + 1}" for i in range(25)}
 
 
+@pytest.mark.slow
 def test_the_search_is_bounded(monkeypatch):
     monkeypatch.setattr("ortconv.partition.advice.WORK_LIMIT", 20_000)
 

@@ -10,7 +10,7 @@ from partition_graphs import f32, i8, u8
 from ortconv.partition import Target
 from ortconv.partition.nnapi.rules import INSTEAD
 from tests.arrays import i64
-from tests.batches import batched
+from tests.batches import sampled
 
 F = np.float32
 X = "float[1,4,8,8] x"
@@ -208,7 +208,7 @@ def test_advice_on_every_operator_is_followed():
     assert set(INSTEAD) - BY_FIXED_SHAPES == {case[0] for case in CASES} & set(INSTEAD)
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize(("said", "inputs", "nodes", "advised", "options"), CASES)
 def test_advice_followed(said, inputs, nodes, advised, options):
     options = dict(options)

@@ -13,7 +13,7 @@ from ortconv.choices import COREML_FORMATS
 from ortconv.partition import Target
 from ortconv.partition.coreml.rules import INSTEAD
 from tests.arrays import i64
-from tests.batches import batched
+from tests.batches import sampled
 
 F = np.float32
 NN, MLP = COREML_FORMATS
@@ -166,7 +166,7 @@ def test_advice_on_every_operator_is_followed():
     assert set(INSTEAD) - BY_FIXED_SHAPES == {case[0] for case in CASES} & set(INSTEAD)
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize(("said", "form", "inputs", "nodes", "advised", "options"), CASES)
 def test_advice_followed(said, form, inputs, nodes, advised, options):
     options = {"form": form, **options}

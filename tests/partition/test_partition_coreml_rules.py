@@ -11,7 +11,7 @@ from ortconv.ir.types import DType, TensorType
 from ortconv.partition import Target, partition
 from ortconv.partition.coreml.rules import INSTEAD, ROWS
 from tests.arrays import i64
-from tests.batches import batched
+from tests.batches import batched, sampled
 
 NN, MLP = COREML_FORMATS
 BOTH = COREML_FORMATS
@@ -97,7 +97,7 @@ def test_plain_nodes(op, form):
         assert verdict.taken, verdict.objections
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("form", BOTH)
 @pytest.mark.parametrize("op", PLAIN)
@@ -114,7 +114,7 @@ def test_nodes_with_computed_operands(op, form, known):
 FLOATS = sorted(op for op, nodes in PLAIN.items() if "(x" in nodes and op not in ("GatherND", "Cast"))
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("form", BOTH)
 @pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.DOUBLE, DType.UINT8])
 @pytest.mark.parametrize("op", FLOATS)

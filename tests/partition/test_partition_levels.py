@@ -11,7 +11,7 @@ from ortconv.ir.model import Model
 from ortconv.partition import Target, partition
 from ortconv.pipeline import optimize
 from tests.arrays import i64
-from tests.batches import batched
+from tests.batches import batched, sampled
 
 LEVELS = (27, 28, 29, 30, 31)
 
@@ -69,7 +69,7 @@ BASIC = {
 }  # fmt: skip
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", BASIC)
 def test_basic_level(name, level):

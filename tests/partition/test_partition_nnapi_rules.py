@@ -14,7 +14,7 @@ from ortconv.partition.nnapi.rules import INSTEAD, ROWS
 from ortconv.partition.nnapi.runtime import FAILS
 from ortconv.wording import fix_dim_options
 from tests.arrays import i64
-from tests.batches import batched
+from tests.batches import batched, sampled
 
 LEVELS = (27, 28, 29, 30, 31)
 
@@ -63,7 +63,7 @@ def test_every_row_has_a_model_with_its_least_level():
     assert sorted(LEAST) == sorted(ROWS)
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("nchw", [False, True])
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("op", LEAST)

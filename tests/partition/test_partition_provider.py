@@ -16,12 +16,12 @@ import pytest
 
 from ortconv.onnxio.load import from_proto
 from ortconv.partition import Target, partition
-from tests.batches import batched
+from tests.batches import sampled
 
 CASES = [json.loads(line) for line in Path(__file__).with_name("provider_verdicts.jsonl").read_text().splitlines()]
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_partitions_equal_those_of_the_provider(number: int) -> None:
     case = CASES[number]

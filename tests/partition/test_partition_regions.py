@@ -113,6 +113,7 @@ def compare(seed: int, cases: int) -> int:
     return seen
 
 
+@pytest.mark.slow
 def test_groups_are_those_of_onnxruntime():
     assert compare(seed=1, cases=4_000) > 1_000
 

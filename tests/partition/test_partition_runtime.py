@@ -16,7 +16,7 @@ from ortconv.ir.types import DType
 from ortconv.partition import Target, partition
 from ortconv.partition.nnapi.runtime import FAILS
 from tests.arrays import i64
-from tests.batches import batched
+from tests.batches import batched, sampled
 
 F = np.float32
 X = "float[1,4,8,8] x"
@@ -260,7 +260,7 @@ WITH_WEIGHTS = {
 }
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("name", sorted((NODES.keys() | WITH_WEIGHTS.keys()) - {"MatMul", "QDQ Add", "Squeeze"}))
 def test_operators_of_tensors_without_elements(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rules know, as the runtime does, which operators support a tensor without elements that another operation makes.

@@ -19,6 +19,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.cut import minimum_cut
 from ortconv.optimizer.float16 import to_float16
 from tests import text_models
+from tests.batches import batched
 from tests.conftest import SAMPLES
 
 
@@ -303,6 +304,7 @@ def test_every_single_node_may_stay_float32() -> None:
         assert (done.nodes == 0) == (made.graph.outputs[0].producer is not None and all(keep[::2]))
 
 
+@batched
 @pytest.mark.parametrize("seed", range(40))
 def test_minimum_cut_is_minimal_and_the_largest(seed: int) -> None:
     rng = np.random.default_rng(seed)

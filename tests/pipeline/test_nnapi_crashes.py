@@ -10,6 +10,7 @@ import pytest
 import ortconv
 from ortconv.ir.graph import Graph
 from ortconv.partition import Target, partition
+from tests.batches import slow_except
 
 PAD = """<ir_version: 8, opset_import: ["": 13]>
 g (float[1,3,4,4] x) => (uint8[1,3,6,6] y) <int64[8] p = {0, 0, 1, 1, 0, 0, 1, 1}, float s = {0.5}, uint8 z = {0}> {
@@ -42,7 +43,7 @@ def converted(source: str, folder: Path, **settings: object) -> Graph:
 
 
 @pytest.mark.parametrize("mode", ["constant", "edge"])
-@pytest.mark.parametrize("style", ["Fixed", "Runtime"])
+@pytest.mark.parametrize("style", slow_except(["Runtime"], ["Fixed", "Runtime"]))
 def test_pad_before_quantize(mode: str, style: str, tmp_path: Path) -> None:
     source = PAD.replace("MODE", mode)
     graph = converted(source, tmp_path, use_nnapi=True, optimization_style=style)
@@ -116,7 +117,7 @@ LEAKY = """<ir_version: 8, opset_import: ["": 13]>
 g (float[1,3,4,5] x) => (float[1,3,4,5] y) { y = LeakyRelu(x) }"""
 
 
-@pytest.mark.parametrize("style", ["Fixed", "Runtime"])
+@pytest.mark.parametrize("style", slow_except(["Runtime"], ["Fixed", "Runtime"]))
 @pytest.mark.parametrize("source", [HIGH_RANK, CONV_3D, INDICES, CONCAT])
 def test_no_node_fails(source: str, style: str, tmp_path: Path) -> None:
     """The provider refuses or runs every node of the file, in which the nodes that it would run are assigned to it."""

@@ -29,6 +29,7 @@ from ortconv.partition.limits import Limits
 from ortconv.partition.profile import Copies, DeviceProfile
 from ortconv.pipeline import Offload, Options, convert, optimize
 from ortconv.pipeline.maximize_offload import Gain, maximize
+from tests.batches import slow_except
 from tests.conftest import SAMPLES, SHARED_MODELS, SMALL
 from tests.counting import calls
 
@@ -298,6 +299,7 @@ def test_none_runs_unasked() -> None:
 OFFLOAD = [case for case in golden.cases() if case.id.startswith("offload/") and case.header.get("run") != "no"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [*(pytest.param(level, marks=pytest.mark.slow) for level in (27, 28, 29)), 31])
 def test_golden_cases(level: int) -> None:
     """Every golden case as a model of its own: never less is taken, and the numbers are the source's."""
@@ -316,7 +318,7 @@ def test_golden_cases(level: int) -> None:
     assert rewritten > 20
 
 
-@pytest.mark.parametrize("opset", [7, *(pytest.param(n, marks=pytest.mark.slow) for n in (8, 9, 10, 11)), 13, 19])
+@pytest.mark.parametrize("opset", slow_except([7], (7, 8, 9, 10, 11, 13, 19)))
 def test_rules_keep_to_the_operator_set(opset: int) -> None:
     """Every golden case that is a model in an operator set stays one, and its numbers are the same."""
     rewritten = 0

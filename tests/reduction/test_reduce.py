@@ -154,12 +154,14 @@ if b'Clip_0_output' in open(sys.argv[1], 'rb').read(): print('boom', flush=True)
 BOOM = f"{PYTHON} \"print('boom'); raise SystemExit(9)\" {{}}"
 
 
+@pytest.mark.slow
 def test_a_crash_of_a_command_is_reduced(tmp_path: Path) -> None:
     found = ortconv.reduce(SAMPLES / "mobilenet_v2_small.onnx", tmp_path / "s.onnx", ABORTS, expect_output="boom")
     aborted = 134 if os.name == "posix" else 3
     assert (found.operators, found.exit_code, found.stopped) == ({"Clip": 1}, aborted, None)
 
 
+@pytest.mark.slow
 def test_the_command_line_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, log = tmp_path / "s.onnx", tmp_path / "log"
     check = f"{PYTHON} \"import sys; open(r'{log}', 'a').write('.'); sys.exit(9)\" {{}}"
@@ -208,6 +210,7 @@ def test_an_ort_file_is_reduced_to_one(settings: dict[str, Any], tmp_path: Path)
         ortconv.reduce(tmp_path / "m.ort", tmp_path / "s.onnx", lambda path: True)
 
 
+@pytest.mark.slow
 def test_a_search_for_another_failure_begins_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "s.onnx"
     line = ["reduce", str(SAMPLES / "mnist.onnx"), "-o", str(target), "--check", BOOM]
@@ -221,6 +224,7 @@ def test_a_search_for_another_failure_begins_anew(tmp_path: Path, capsys: pytest
     assert json.loads(capsys.readouterr().out)["known"] == 0
 
 
+@pytest.mark.slow
 def test_a_command_has_limits() -> None:
     sleeps = Command(f'{PYTHON} "import time; time.sleep(60)"', seconds=0.2)
     assert sleeps.run(SAMPLES / "mnist.onnx").exit_code == LATE

@@ -49,6 +49,7 @@ def test_random_text_around_a_repeat() -> None:
         assert repeat.start == len(before)
 
 
+@pytest.mark.slow
 def test_repeats_do_not_overlap() -> None:
     draw = random.Random(3)
     for _ in range(40):

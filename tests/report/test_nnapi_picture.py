@@ -131,6 +131,7 @@ def test_frames_hold_what_is_in_them() -> None:
     assert all(one["y"] + one["height"] < below["y"] for one, below in pairwise(inner))
 
 
+@pytest.mark.slow
 def test_a_model_of_many_operations() -> None:
     frame = model_frame(chain(*[Operation.RELU] * 2000), "m", {})
     assert svg(frame).count("<title>RELU") == 2000

@@ -31,6 +31,8 @@ from ortconv.report.page import WEB, page
 from ortconv.report.picture import drawn as arranged
 from ortconv.report.picture import open_at_first, picture, stage
 from ortconv.report.scene import Scene
+from tests.batches import slow_except
+from tests.conftest import FAST_NAMES
 from tests.counting import calls
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -196,6 +198,7 @@ def test_small_scenes(name: str) -> None:
     every_node_once(found)
 
 
+@pytest.mark.parametrize("sample", FAST_NAMES, indirect=True)
 def test_samples(sample: Path) -> None:
     analysis = analyze(sample, Target())
     found = drawn(analysis.model.graph, analysis.partitioning)
@@ -384,7 +387,7 @@ def meets(line: dict[str, Any], box: dict[str, Any]) -> bool:
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the page's script")
-@pytest.mark.parametrize("name", ["mnist", "branching", "layers", "bert_tiny"])
+@pytest.mark.parametrize("name", slow_except(["branching"], ("mnist", "branching", "layers", "bert_tiny")))
 def test_opened_groups_push_the_others_aside(name: str, samples: Path) -> None:
     if name == "bert_tiny":
         analysis = analyze(samples / f"{name}.onnx", Target())

@@ -19,6 +19,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.runtime import backend as backends
 from ortconv.runtime.backend import Region
 from tests import text_models
+from tests.conftest import FAST_NAMES
 
 
 def session(text: str, opset: int = 17, **options: Any) -> ortconv.Session:
@@ -26,6 +27,7 @@ def session(text: str, opset: int = 17, **options: Any) -> ortconv.Session:
 
 
 @pytest.mark.parametrize("suffix", [".onnx", ".ort"])
+@pytest.mark.parametrize("sample", FAST_NAMES, indirect=True)
 def test_inputs_and_outputs_are_described_as_onnxruntime_does(sample: Path, suffix: str, tmp_path: Path) -> None:
     path = sample
     if suffix == ".ort":

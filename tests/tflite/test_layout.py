@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ortconv.tflite.layout import OPERATORS, OPTIONS, TABLES, ElementType
+from tests.batches import batched
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "tflite.fbs"
 SCALARS = {"bool": "bool", "uint8": "u8", "int8": "i8", "int32": "i32", "uint32": "u32", "int64": "i64", "float": "f32"}
@@ -52,6 +53,7 @@ def test_numbers_are_those_of_litert() -> None:
     }
 
 
+@batched
 @pytest.mark.parametrize("name", list(TABLES))
 def test_slots_are_those_of_litert(name: str) -> None:
     schema = pytest.importorskip("ai_edge_litert.schema_py_generated", reason="ai-edge-litert is not installed")

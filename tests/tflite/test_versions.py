@@ -9,6 +9,7 @@ import pytest
 from ortconv.tflite.layout import ElementType
 from ortconv.tflite.model import QuantizationParameters, Tensor
 from ortconv.tflite.versions import version_of
+from tests.batches import batched
 
 KINDS = {"f": ElementType.FLOAT32, "h": ElementType.FLOAT16, "i": ElementType.INT32, "b": ElementType.BOOL,
          "u": ElementType.UINT8, "s": ElementType.INT8}  # fmt: skip
@@ -104,6 +105,7 @@ CASES: list[tuple[str, str, dict[str, Any], int]] = [
 ]
 
 
+@batched
 @pytest.mark.parametrize(("code", "tensors", "options", "version"), CASES)
 def test_versions(code: str, tensors: str, options: dict[str, Any], version: int) -> None:
     assert version_of(code, [tensor(one) for one in tensors.split()], options) == version

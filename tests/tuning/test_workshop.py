@@ -69,6 +69,7 @@ def test_jobs_are_done_once_for_each_key() -> None:
         assert workshop.run_alone("x", Job("k", slow, (0.0,)), same) != first
 
 
+@pytest.mark.slow
 def test_errors_are_results_and_remembered() -> None:
     memo = Memo(None)
     with Workshop(memo, 1) as workshop:
@@ -79,6 +80,7 @@ def test_errors_are_results_and_remembered() -> None:
     assert memo.get("k") == {"error": "no"}
 
 
+@pytest.mark.slow
 def test_when_the_time_is_up_workers_end() -> None:
     reports: list[Progress] = []
     with Workshop(Memo(None), 2, seconds=0.01, notify=reports.append) as workshop:

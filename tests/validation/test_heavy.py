@@ -148,6 +148,7 @@ def test_a_mapped_file_computes_the_same(model: Path, tmp_path: Path) -> None:
         onnxruntime_c.DirectFile(model, {})
 
 
+@pytest.mark.slow
 @needs_c
 def test_a_run_of_c_ends_at_its_deadline(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[1] x) => (float[1] y)

@@ -25,6 +25,7 @@ from ortconv.validation import reference
 from ortconv.validation.reference import Reference
 from ortconv.validation.source_runs import ValidationSettings
 from tests import text_models
+from tests.batches import slow_except
 from tests.text_models import save_nodes
 
 
@@ -66,6 +67,7 @@ def test_a_loop_without_end_is_not_tried(tmp_path: Path) -> None:
     assert ortconv.convert(source, tmp_path / "m.ort", allow_unchecked=True).validation is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "sign"), [("n", 1), ("", -1)])
 def test_elements_with_which_a_loop_ends_are_found(limit: str, sign: int, tmp_path: Path) -> None:
     """x is added in each turn until the sum is 5 or more, or -5 or less."""
@@ -129,7 +131,7 @@ def test_the_rows_of_a_loop_without_turns_have_any_shape(tmp_path: Path) -> None
             expected.judge("numpy", [[wrong]], "", "", False)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "onnxruntime"])
+@pytest.mark.parametrize("backend", slow_except(["numpy"], ("numpy", "onnxruntime")))
 def test_a_long_run_is_given_up(backend: str, tmp_path: Path) -> None:
     session = Session(endless(tmp_path / "m.onnx", 1 << 24), [backend])
     with within(0.2), pytest.raises(TimeLimitError, match="exceeds its time limit"):
@@ -257,6 +259,7 @@ def test_unusual_inputs_are_left_out_if_a_run_is_slow(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_busy_machine_leaves_out_no_inputs(tmp_path: Path) -> None:
     def waiting(feeds: dict[str, Any]) -> list[Any]:
         time.sleep(0.1)

@@ -30,6 +30,7 @@ from ortconv.validation import source_runs
 from ortconv.validation.reference import Reference
 from ortconv.validation.source_runs import ValidationSettings
 from ortconv.validation.validate import validate
+from tests.batches import slow_except
 from tests.text_models import save, save_nodes
 
 
@@ -45,6 +46,7 @@ def test_engines(choice: str, names: set[str], samples: Path, tmp_path: Path) ->
     assert found.engines[-1].own is None
 
 
+@pytest.mark.slow
 def test_onnxruntimes_own_result_is_computed_where_a_crash_is_survived(
     samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +66,7 @@ def test_onnxruntimes_own_result_is_computed_where_a_crash_is_survived(
     np.testing.assert_array_equal(apart[0], here[0])
 
 
+@pytest.mark.slow
 def test_a_crash_of_onnxruntimes_optimizations_costs_their_result_alone(samples: Path) -> None:
     source = samples / "mnist.onnx"
     expected = Reference(load(source), source, ValidationSettings())
@@ -226,6 +229,7 @@ def test_quantized_outputs_may_be_a_step_off_at_few_places(off: int, step: int, 
     assert not accepts(OutputTolerance(1e-6, DType.UINT8), gap(want, got))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_a_conversion_touches_nothing_but_its_output(samples: Path, tmp_path: Path) -> None:
     home, out, trace = tmp_path / "home", tmp_path / "out", tmp_path / "trace"
@@ -304,6 +308,7 @@ def test_a_batch_that_inner_values_declare_as_one_is_tried_with_two(tmp_path: Pa
     assert {t.sizes["batch"] for t in expected.trials} == {1, 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "frame",
     [
@@ -351,7 +356,7 @@ OPEN = {
 }
 
 
-@pytest.mark.parametrize("name", OPEN)
+@pytest.mark.parametrize("name", slow_except(["integers of what is float32 within"], OPEN))
 def test_what_a_model_leaves_open_is_no_difference(name: str, tmp_path: Path) -> None:
     body, head = OPEN[name]
     found = ortconv.convert(
@@ -399,6 +404,7 @@ def test_float16_is_held_to_the_worst_engine_element_by_element(tmp_path: Path) 
         expected.judge("numpy", [[np.array([1, 12, 3], np.float16)]], "", "", False)
 
 
+@pytest.mark.slow
 def test_a_source_that_runs_only_if_it_is_optimized(tmp_path: Path) -> None:
     """onnxruntime's optimizer removes the Slice, whose bounds must not be scalars."""
     text = """<ir_version: 8, opset_import: ["": 18]> g (float[4,3] x, float[6] z) => (float[2,3] y)
@@ -436,6 +442,7 @@ def test_statistics_that_onnxruntime_writes_over_constants_or_inputs(graph: str,
     assert validate(expected, source).notes == found.notes
 
 
+@pytest.mark.slow
 def test_statistics_that_are_written_over_constants_in_the_result_alone(tmp_path: Path) -> None:
     head = f"g (float[N,3] x) => (y, z) <{STATISTICS}, float[3] v = {{2, 3, 4}}>"
     source = save(tmp_path / "m.onnx", f"{head} {{ {TRAINING.replace('var', 'z')} }}")
@@ -464,6 +471,7 @@ def test_the_range_of_outputs_comes_from_one_engine(tmp_path: Path) -> None:
     assert not expected.is_within_budget(0, [np.array([1, 2, 5], np.float32)], 1.0)[0]
 
 
+@pytest.mark.slow
 def test_conditions_that_are_inputs_are_drawn_again(tmp_path: Path) -> None:
     """Behind the If, one branch alone has the rank that the Transpose takes."""
     body = """a = If(c) <then_branch = p () => (u) { u = ReduceMax<keepdims = 0, axes = [0]>(x) },

@@ -17,6 +17,7 @@ import pytest
 from ortconv.errors import CrashError, InternalError, LimitError, OrtconvError, UsageError
 from ortconv.watch import ProcessLimits
 from ortconv.workers.pool import ForkServer, LocalPool, ServerDiedError, Spawner, Starter, Worker
+from tests.batches import slow_except
 
 
 class SpawningPool(LocalPool):
@@ -58,7 +59,7 @@ def test_channels_may_be_of_another_class(pool: LocalPool, monkeypatch: pytest.M
     assert pool.submit(calls.identity, 3).result(60)[0] == 3
 
 
-@pytest.mark.parametrize("kind", [LocalPool, SpawningPool])
+@pytest.mark.parametrize("kind", slow_except([LocalPool], (LocalPool, SpawningPool)))
 def test_each_call_has_a_fresh_worker(kind: type[LocalPool]) -> None:
     pool = kind(2, ProcessLimits(60, None), fresh=True)
     results = [future.result(60) for future in [pool.submit(calls.identity, i) for i in range(4)]]
@@ -116,6 +117,7 @@ def test_a_risky_call_is_refused_when_it_has_killed_a_worker(pool: LocalPool) ->
     assert pool.submit(calls.survive).result(60).endswith("it dies of SIGABRT, onnxruntime opening a.onnx")
 
 
+@pytest.mark.slow
 def test_a_worker_that_has_grown_is_replaced() -> None:
     with LocalPool(1, ProcessLimits(None, 1 << 30)) as pool:
         first = pool.submit(calls.keep, 10 << 20).result(60)
@@ -171,6 +173,7 @@ def test_a_result_outlives_the_server() -> None:
         assert pool.submit(calls.identity, 3).result(20)[0] == 3
 
 
+@pytest.mark.slow
 @posix
 def test_a_server_that_cannot_start_fails_all_calls() -> None:
     """Also those that are submitted later: a batch reports each model, by its name."""

@@ -5,12 +5,14 @@ import pytest
 
 from ortconv.executor.algorithms import gemm_exact
 from ortconv.executor.algorithms.gemm_exact import IntegerWeights, less_zero_point
+from tests.batches import batched
 
 RNG = np.random.default_rng(5)
 SHAPES = [(1, 3, 16), (5, 4, 64), (131, 7, 48), (48, 256, 1024), (9, 5, 7), (300, 64, 80)]
 NOTHING = [(0, 4, 16), (3, 0, 16), (2, 5, 0)]
 
 
+@batched
 @pytest.mark.parametrize("shape", SHAPES + NOTHING, ids=str)
 @pytest.mark.parametrize("widened", [0, 1 << 12, 1 << 30])
 @pytest.mark.parametrize("largest_wide", [0, 1 << 30], ids=["as they are", "wide"])

@@ -19,7 +19,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
 from tests import unoptimized
 from tests.arrays import i64
-from tests.batches import batched
+from tests.batches import sampled
 
 RNG = np.random.default_rng(7)
 
@@ -189,7 +189,7 @@ def examples(name):
             yield special
 
 
-@batched
+@sampled(6)
 @pytest.mark.parametrize("name", MODELS)
 def test_unit(name, tmp_path):
     path = model(name, tmp_path / "m.onnx")
@@ -243,7 +243,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("owned", [False, True])

@@ -7,7 +7,7 @@ from random_groups import FLOATS, Graph
 
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
-from tests.batches import batched
+from tests.batches import sampled
 
 TOLERANCE = {np.float32: 1e-3, np.float64: 1e-6}
 HALF = 2e-2
@@ -24,7 +24,7 @@ def assert_close(got, want, dtype, quantized):
     assert far <= (max(2, FLIPPED * want.size) if quantized else 0)
 
 
-@batched
+@sampled(6)
 @pytest.mark.parametrize("seed", range(240))
 def test_units_compute_what_their_nodes_do(seed):
     d = Draw(seed)

@@ -12,6 +12,7 @@ from ortconv.ir.types import DType, TensorType
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
 from tests import unoptimized
+from tests.batches import batched
 
 F32, I64 = np.float32, np.int64
 
@@ -170,6 +171,7 @@ AGAIN = [
 ]
 
 
+@batched
 @pytest.mark.parametrize("again", AGAIN)
 @pytest.mark.parametrize("m", [None, 3, 1 << 40])
 @pytest.mark.parametrize("c", [None, False, True])

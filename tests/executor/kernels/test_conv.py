@@ -79,6 +79,7 @@ def test_windows_that_are_many_are_copied_in_pieces(rng, x, w, attributes, monke
     np.testing.assert_allclose(kernels.conv(a, b, **attributes), whole, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_memory_of_large_windows(rng):
     x, w = normal(rng, 1, 1, 300, 300), normal(rng, 1, 1, 40, 40)
     tracemalloc.start()

@@ -10,7 +10,7 @@ from ortconv.errors import OrtconvError, UnsupportedError
 from ortconv.models import load
 from ortconv.runtime.session import Session
 from tests import unoptimized
-from tests.batches import batched
+from tests.batches import sampled
 
 BROADCAST = [
     ((2, 3, 4, 5), (2, 3, 4, 5), {}),
@@ -57,7 +57,7 @@ def random(rng, shape, op=""):
     return np.asarray(np.abs(x) + 0.5 if op in ("Pow", "Div", "Sqrt", "Log") else x, np.float32)
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize(("a", "b", "attributes"), BROADCAST)
 @pytest.mark.parametrize(
     ("op", "opset"),

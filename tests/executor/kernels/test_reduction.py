@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from single_node import compare, run_kernel
 
-from tests.batches import batched
+from tests.batches import batched, sampled
 
 F16, F32, F64, I8, I32, I64, U8 = np.float16, np.float32, np.float64, np.int8, np.int32, np.int64, np.uint8
 X = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(F32)
@@ -22,7 +22,7 @@ def _values(op, dtype):
     return (np.abs(X) * 3 + 1 if op == "ReduceLogSum" else X * 3).astype(dtype)
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize(("op", "dtype"), [(op, dtype) for op in OPS for dtype in TYPES[op]])
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_axes(op, dtype, keepdims):

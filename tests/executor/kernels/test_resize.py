@@ -192,6 +192,7 @@ def test_corners_of_whole_lengths_before_19(rng, opset, mode, scale):
     compare("Resize", [image(rng, 1, 1, 6, 7), f32([]), f32([1, 1, scale, scale])], attributes, opset=opset, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_enlarging_a_million_times():
     x = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
     for mode in ("nearest", "linear"):

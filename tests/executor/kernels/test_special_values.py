@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from single_node import _value_info, run_kernel, run_onnxruntime
 from special import NODES
 
-from tests.batches import batched
+from tests.batches import sampled
 
 MAXIMUM = "a maximum of NaN and a number is NaN, as in the reference; onnxruntime gives either"
 CONSTANT = "a constant less its mean is zero, and zero over a small number is zero; onnxruntime gives NaN"
@@ -58,7 +58,7 @@ def reference(node):
         return ReferenceEvaluator(model).run(None, {n: x for n, x in zip(names, node.inputs) if n})
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("node", ALL)
 def test_special_values(node):
     options = {"domain": node.domain, "opset": node.opset, "n_outputs": node.n_outputs}

@@ -9,7 +9,7 @@ from single_node import assert_same
 
 from ortconv.errors import OrtconvError
 from tests import unoptimized
-from tests.batches import batched
+from tests.batches import batched, sampled
 from tests.executor.kernels.test_ml import TRANSFORMS, compare, model_of, run
 
 F32 = np.float32
@@ -71,7 +71,7 @@ def votes(leaves, prefix, targets, per_leaf=1, seed=0, low=-1.0):
     }
 
 
-@batched
+@sampled(4)
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize(("targets", "per_leaf"), [(1, 1), (3, 1), (3, 3)])
 @pytest.mark.parametrize("modes", [MODES[:1], MODES])
@@ -131,7 +131,7 @@ def test_missing_values(tmp_path, missing):
     compare(tmp_path, "TreeEnsembleRegressor", [x], attributes)
 
 
-@pytest.mark.parametrize("count", [0, 1, 5000])
+@pytest.mark.parametrize("count", [0, 1, pytest.param(5000, marks=pytest.mark.slow)])
 def test_numbers_of_rows(tmp_path, count):
     nodes, leaves = forest(trees=150)
     attributes = {**nodes, **votes(leaves, "target", 1), "n_targets": 1}
