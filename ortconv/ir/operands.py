@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operators import MICROSOFT, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 
@@ -79,6 +82,30 @@ def quantizer_of_result(node: Node) -> Node | None:
     if reader is not None and reader.op in ("Clip", "Relu"):
         reader = only_reader(reader.out)
     return reader if reader is not None and reader.op == "QuantizeLinear" else None
+
+
+class QuantizedSlots(NamedTuple):
+    """Inputs of an operator on integers: its operands, each before its scale and zero point, and the result's scale, likewise."""
+
+    operands: Sequence[int]
+    result: int
+
+
+def quantized_slots(node: Node) -> QuantizedSlots | None:
+    """The slots of integers and scales of a QLinear operator, QGemm included; None for other operators."""
+    count = traits(node).quantized
+    if count:
+        return QuantizedSlots(range(0, 3 * count, 3), 3 * count)
+    if node.domain != MICROSOFT:
+        return None
+    match node.op:
+        case "QLinearConcat":
+            return QuantizedSlots(range(2, len(node.inputs), 3), 0)
+        case "QLinearWhere":
+            return QuantizedSlots((1, 4), 7)
+        case "QGemm":
+            return QuantizedSlots((0, 3), 7)
+    return None
 
 
 def reader_of(value: Value, *ops: str) -> Node | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
-from ortconv.ir.operands import constant_of
+from ortconv.ir.operands import constant_of, quantized_slots
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.engine import New, NewInput
 from ortconv.optimizer.quantizers import is_single
@@ -43,37 +43,33 @@ def _real(node: Node, slot: int) -> New | None:
 
 
 def _between(
-    node: Node,
-    op: str,
-    slots: Iterable[int],
-    result: int,
-    attrs: Mapping[str, Attribute] | None = None,
-    before: Sequence[NewInput] = (),
+    node: Node, op: str, attrs: Mapping[str, Attribute] | None = None, before: Sequence[NewInput] = ()
 ) -> New | None:
-    """An operator on the dequantized operands at these slots. Its result is quantized by the inputs from `result` on."""
-    reals = [_real(node, slot) for slot in slots]
+    """An operator on the dequantized operands of a node, and on those of `before`; its result is quantized."""
+    slots = quantized_slots(node)
+    assert slots is not None
+    reals = [_real(node, slot) for slot in slots.operands]
     made = New(op, [*before, *reals], attrs)
-    return None if None in reals else quantize(made, node.input(result), node.input(result + 1))
+    return None if None in reals else quantize(made, node.input(slots.result), node.input(slots.result + 1))
 
 
 def _qlinear(node: Node) -> New | None:
     """QLinearOp(x, ...)  ->  QuantizeLinear(Op(DequantizeLinear(x), ...))"""
-    result = len(node.inputs) // 3 * 3  # behind the operands, of which each has a scale and a zero point
     same_softmax = (node.attr("opset", AXIS_OF_SCALES) < AXIS_OF_SCALES) == (node.parent.opset() < AXIS_OF_SCALES)
     if node.attr("channels_last", 0) or (node.op == "QLinearSoftmax" and not same_softmax):
         return None
     attrs = {k: v for k, v in node.attrs.items() if k not in ("channels_last", "opset")}
-    return _between(node, node.op.removeprefix("QLinear"), range(0, result, 3), result, attrs)
+    return _between(node, node.op.removeprefix("QLinear"), attrs)
 
 
 def _concat(node: Node) -> New | None:
     """QLinearConcat(x, y, ...)  ->  QuantizeLinear(Concat(DequantizeLinear(x), DequantizeLinear(y), ...))"""
-    return _between(node, "Concat", range(2, len(node.inputs), 3), 0, {"axis": node.attr("axis", 0)})
+    return _between(node, "Concat", {"axis": node.attr("axis", 0)})
 
 
 def _where(node: Node) -> New | None:
     """QLinearWhere(condition, x, y)  ->  QuantizeLinear(Where(condition, DequantizeLinear(x), DequantizeLinear(y)))"""
-    return _between(node, "Where", (1, 4), 7, before=[node.input(0)])
+    return _between(node, "Where", before=[node.input(0)])
 
 
 def _gemm(node: Node) -> New | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.operators import traits
+from ortconv.ir.operands import quantized_slots
 from ortconv.ir.schema import overwritten_inputs
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
@@ -51,8 +51,9 @@ def _dequantization(value: Value) -> Hashable:
 
 def _parameters(node: Node, slot: int) -> Sequence[Value | None]:
     """Scale and zero point of an operand; () if the node reads it as it is."""
-    is_quantized = slot % 3 == 0 and slot < 3 * traits(node).quantized
-    return node.inputs[slot + 1 : slot + 3] if is_quantized or (slot == 0 and node.op == "DequantizeLinear") else ()
+    slots = quantized_slots(node)
+    is_quantized = slot == 0 if node.op == "DequantizeLinear" else slots is not None and slot in slots.operands
+    return node.inputs[slot + 1 : slot + 3] if is_quantized else ()
 
 
 def _sample(const: Tensor) -> Hashable:

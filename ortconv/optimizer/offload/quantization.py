@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from ortconv.ir.graph import Ints, Node, Value
-from ortconv.ir.operands import axes_of, producer_of, quantizer_of_result
+from ortconv.ir.operands import axes_of, producer_of, quantized_slots, quantizer_of_result
 from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.channel_scales import common_scale, scales_of_channels, single_parameters
@@ -37,16 +37,6 @@ _MOVERS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "MaxPool",
 """Operators whose results consist of elements of input 0."""
 
 _LOOKUPS = ("Gather", "GatherElements", "GatherND")
-
-_RESULT_SCALE = {
-    "QuantizeLinear": 1,
-    **dict.fromkeys(("QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul"), 6),
-    **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"), 3),
-    **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), 3),
-    **dict.fromkeys(("QGemm", "QLinearWhere"), 7),
-    "QLinearConcat": 0,
-}
-"""The input with the scale of the result; the zero point follows."""
 
 _DQ = P("DequantizeLinear", "q", "scale", "zero", name="dq")
 _WEIGHTS = P("DequantizeLinear", "w", ..., name="weights")
@@ -279,9 +269,12 @@ def _scale_behind(x: Value) -> tuple[Value, Value | None] | None:
     while (mover := producer_of(x, *_MOVERS)) is not None:
         x = mover.present_inputs[0]
     node = x.producer
-    slot = _RESULT_SCALE.get(node.op) if node is not None else None
-    if node is None or slot is None:
+    if node is None:
         return None
+    slots = quantized_slots(node)
+    if slots is None and node.op != "QuantizeLinear":
+        return None
+    slot = 1 if slots is None else slots.result
     scale, zero = node.inputs[slot], node.input(slot + 1)
     known = [v for v in (scale, zero) if v is not None]
     return (scale, zero) if scale is not None and are_numbers(known, 1) else None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operands import quantized_slots
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.optimizer.conditions import array_of
@@ -62,24 +63,13 @@ def _passing_edges(node: Node) -> list[Edge] | None:
 
 def _quantized_edges(node: Node) -> list[Edge]:
     """The result and the operands of an operator with scales and zero points; none for other operators."""
-    slots, zero = _slots(node)
-    read = [Edge(v, i + 2, None if v.const is None else i) for i in slots if (v := node.input(i)) is not None]
+    slots = quantized_slots(node)
+    if slots is None or node.input(slots.result + 1) is None:
+        return []
+    read = [Edge(v, i + 2, None if v.const is None else i) for i in slots.operands if (v := node.input(i)) is not None]
     if node.op in WITH_WEIGHTS and read[-1].value.const is not None:
         del read[-1]
-    return [*read, Edge(node.out, zero)] if read and node.input(zero) is not None else []
-
-
-def _slots(node: Node) -> tuple[Sequence[int], int]:
-    """The slots of the operands, each followed by a scale and a zero point, and the slot of the result's zero point."""
-    match node.op:
-        case "QLinearConcat":
-            return range(2, len(node.inputs), 3), 1
-        case "QLinearWhere":
-            return (1, 4), 8
-        case "QGemm":
-            return (0, 3), 8
-    count = traits(node).quantized
-    return range(0, 3 * count, 3), 3 * count + 1
+    return [*read, Edge(node.out, slots.result + 1)] if read else []
 
 
 def _is_signed(value: Value) -> bool:
