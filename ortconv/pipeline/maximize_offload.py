@@ -215,11 +215,12 @@ def _count_refused(work: Grouping) -> int:
 
 def _tidy(graph: Graph, context: Context, reshapes: Pass | None = None) -> None:
     """Remove redundancy between rewrites: nodes with constant inputs, Reshapes that cancel out or follow each other, and several
-    equal ones of one value.
+    equal ones of one value. Shapes that became known spread.
     """
     from ortconv.optimizer import basic
 
-    for _ in run_passes(graph, (basic.FOLDING, basic.SHARING, basic.COMMON, reshapes or basic.RESHAPES), context):
+    passes = (basic.SHAPES, basic.FOLDING, basic.SHARING, basic.COMMON, reshapes or basic.RESHAPES)
+    for _ in run_passes(graph, passes, context):
         pass
 
 

@@ -7,6 +7,7 @@ from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.quantizers import DEQUANTIZE, QUANTIZERS
 
 SHARING = Pass("ConstantSharing", "basic.sharing:share_constants")
+SHAPES = Pass("ShapePropagation", "propagation:propagate")
 FOLDING = Pass("ConstantFolding", "basic.fold_constants:fold")
 COMMON = Pass("CommonSubexpressionElimination", "basic.cse:merge_common")
 NAN_GUARDS = Pass("NanGuardElimination", "basic.nan_guard:drop_guard", "IsNaN")
@@ -15,7 +16,7 @@ RESHAPES = Pass("ReshapeFusion", "basic.reshape:RULES")
 PASSES = (
     Pass("UnusedNodeElimination", "basic.unused:remove_unused"),
     Pass("IdentityElimination", eliminate.eliminate_identity),  # shapes may depend on a constant behind an Identity
-    Pass("ShapePropagation", "propagation:propagate"),
+    SHAPES,
     Pass(
         "Level1Rules",
         (*eliminate.RULES, *broadcast.RULES, *fold_conv.RULES, *pad.RULES, *fold_matmul.RULES, *fold_product.RULES),

@@ -13,7 +13,7 @@ import numpy as np
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.kernels import has_kernel
-from ortconv.ir.operands import only_reader, scalar
+from ortconv.ir.operands import only_reader, producer_of, scalar
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import is_deterministic
 from ortconv.ir.tensor import Array, Tensor
@@ -133,12 +133,26 @@ def _tensor(result: object, dtype: DType | None) -> Tensor:
 
 
 def _is_weight(node: Node) -> bool:
-    """True for a DequantizeLinear, unless DQ -> X -> Q without other readers only stores a quantized weight indirectly."""
+    """True for a DequantizeLinear, unless its readers compute with constants alone: numbers, integers, or other stored weights."""
     if node.op != "DequantizeLinear":
         return False
-    reader = only_reader(node.out)
-    after = None if reader is None or len(reader.inputs) != 1 else only_reader(reader.out)
-    return after is None or after.op != "QuantizeLinear"
+    readers = node.out.consumers
+    return node.out.is_output or not readers or not all(map(_computes_constants, readers))
+
+
+def _computes_constants(node: Node) -> bool:
+    """True for an operator on constants, perhaps dequantized, with a number or integers as result, or only read by QuantizeLinear."""
+    if node.subgraphs or len(node.outputs) != 1 or not all(map(_is_stored, node.present_inputs)):
+        return False
+    if node.out.rank == 0 or node.out.dtype in (DType.INT32, DType.INT64):
+        return True
+    after = only_reader(node.out)
+    return after is not None and after.op == "QuantizeLinear"
+
+
+def _is_stored(value: Value) -> bool:
+    dq = producer_of(value, "DequantizeLinear")
+    return value.constant is not None or (dq is not None and all(v.constant is not None for v in dq.present_inputs))
 
 
 def _static_bytes(node: Node) -> int | None:
