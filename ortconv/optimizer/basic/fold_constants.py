@@ -141,7 +141,7 @@ def _is_weight(node: Node) -> bool:
 
 
 def _computes_constants(node: Node) -> bool:
-    """True for an operator on constants, perhaps dequantized, with a number or integers as result, or only read by QuantizeLinear."""
+    """True for an operator on constants, perhaps dequantized, whose result is one number, or integers, or quantized."""
     if node.subgraphs or len(node.outputs) != 1 or not all(map(_is_stored, node.present_inputs)):
         return False
     if node.out.rank == 0 or node.out.dtype in (DType.INT32, DType.INT64):
