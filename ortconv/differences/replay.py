@@ -96,7 +96,7 @@ def _likely(source: Model, target: Model) -> Iterator[Options]:
 
 def _has_defaults(model: Model) -> bool:
     """True if a caller may override an initializer."""
-    return any(v.const is not None for v in model.graph.inputs)
+    return bool(model.graph.overridable)
 
 
 def _fixed(source: Model, target: Model) -> dict[str, int]:

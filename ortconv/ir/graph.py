@@ -210,6 +210,11 @@ class Graph(Links):
                 yield from sub.graphs()
 
     @property
+    def overridable(self) -> list[Value]:
+        """The inputs with a default value."""
+        return [value for value in self.inputs if value.const is not None]
+
+    @property
     def constant_bytes(self) -> int:
         """Bytes of all constants, including those in subgraphs."""
         consts = (value.const for graph in self.graphs() for value in graph.initializers.values())

@@ -23,7 +23,7 @@ class Note:
 
 
 def export_notes(graph: Graph) -> Iterator[Note]:
-    overridable = [v.name for v in graph.inputs if v.const is not None]
+    overridable = [v.name for v in graph.overridable]
     if overridable:
         message = f"{and_others(overridable)}: a constant that is also an input is never folded"
         yield Note("overridable", message, "ortconv convert --freeze-initializers")

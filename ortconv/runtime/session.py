@@ -114,7 +114,7 @@ class Session:
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """The inputs that have a default value."""
-        return [_node_arg(v) for v in self._graph.inputs if v.const is not None]
+        return [_node_arg(v) for v in self._graph.overridable]
 
     def get_outputs(self) -> list[NodeArg]:
         return [_node_arg(v) for v in self._graph.outputs]

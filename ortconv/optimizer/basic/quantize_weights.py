@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.operands import constant_of, only_reader
+from ortconv.ir.operands import constant_of, quantizer_of_result
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.qdq import PER_AXIS, reversible
@@ -27,7 +27,7 @@ def quantize_weights(m: Match) -> Replacement:
     """
     root, source, alpha = m.root, m.x.producer, m.root.attr("alpha", 1.0)
     scale = _scale(source)
-    if source is None or scale is None or scale.size != 1 or not _is_quantized(root) or alpha <= 0:
+    if source is None or scale is None or scale.size != 1 or quantizer_of_result(root) is None or alpha <= 0:
         return None
     weight = _existing(m.w, root) or _quantized(m.w, root, source.domain)
     if weight is None:
@@ -47,14 +47,6 @@ def _scale(source: Node | None) -> Array | None:
     found = reversible(source) if source is not None and is_quantizer(source, "DequantizeLinear") else None
     const = None if found is None else found.scale.constant
     return None if const is None else const.numpy()
-
-
-def _is_quantized(node: Node) -> bool:
-    """True if a QuantizeLinear is the only reader of the node's output, possibly after a Relu."""
-    reader = only_reader(node.out)
-    if reader is not None and reader.is_op("Relu"):
-        return _is_quantized(reader)
-    return reader is not None and is_quantizer(reader, "QuantizeLinear") and reader.input(0) is node.out
 
 
 def _existing(w: Value, node: Node) -> tuple[NewInput, Array] | None:

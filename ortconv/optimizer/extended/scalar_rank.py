@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ortconv.ir.graph import Value
+from ortconv.ir.operands import quantized_slots
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Tensor
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
@@ -36,10 +37,11 @@ def raise_rank(m: Match) -> Replacement:
         one of rank 2
     """
     node = m.root
-    slots = (0, 1) if node.domain == "" else (0, 3)
-    if node.domain == "" and len(node.inputs) != len(slots):
+    slots = quantized_slots(node)
+    operands = range(len(node.inputs)) if slots is None else slots.operands
+    if len(operands) != 2:
         return None
-    for slot, other in (slots, slots[::-1]):
+    for slot, other in (operands, operands[::-1]):
         number = node.constant(slot)
         if number is None or number.size != 1 or number.rank >= RANK or not _is_column(node.input(other)):
             continue

@@ -45,6 +45,12 @@ class Mover(NamedTuple):
     types: frozenset[DType]
     where: Callable[[Node], bool] | None = None
 
+    def accepts(self, node: Node, dtype: DType | None) -> bool:
+        """True if a node of this operator may run on integers of this type."""
+        if node.parent.opset() < self.since or dtype not in self.types:
+            return False
+        return self.where is None or self.where(node)
+
 
 CLIP_OF_INTEGERS = 12
 """The operator set from which Clip has kernels for 8-bit integers."""
@@ -69,9 +75,7 @@ def drop_around_mover(m: Match) -> Replacement:
     """
     target = m.node("target")
     x, y, mover = dequantized(target.input(0), m.root), quantizer(m.root), MOVERS[target.op]
-    if x is None or y is None or x.dtype not in mover.types or not same_parameters(x, y):
-        return None
-    if m.graph.opset() < mover.since or (mover.where is not None and not mover.where(target)):
+    if x is None or y is None or not mover.accepts(target, x.dtype) or not same_parameters(x, y):
         return None
     return New(target.op, [x.value, *target.inputs[1:]], like=target)
 

@@ -41,6 +41,4 @@ def _is_table(gather: Node) -> bool:
 
 def _moves_data(node: Node, dtype: DType | None) -> bool:
     mover = MOVERS.get(node.op) if node.domain == "" and not any(node.outputs[1:]) else None
-    if mover is None or node.parent.opset() < mover.since or dtype not in mover.types:
-        return False
-    return mover.where is None or mover.where(node)
+    return mover is not None and mover.accepts(node, dtype)
