@@ -95,23 +95,29 @@ def maximize(
     if any(gate(graph, target)):
         count = _counted(partition(graph, target))
         return Gain(count, count, {})
-    passes = tuple(passes)
     before = limit(partition(graph, target), limits)
     known = len(context.trace)
+    _rewrite(graph, target, tuple(passes), context, limits)
+    rewrites = Counter(rewrite.rule for rewrite in context.trace[known:])
+    if rewrites:
+        _tidy(graph, context)
+    after = limit(partition(graph, target), limits)
+    return Gain(_counted(before), _counted(after), dict(rewrites), _open_dims(graph, after))
+
+
+def _rewrite(graph: Graph, target: Target, passes: Sequence[Pass], context: Context, limits: Limits) -> None:
+    """Change types of whole graphs, then rewrite single refused nodes."""
     if any(p.name == unsigned.NAME for p in passes):
         _make_unsigned(graph, target, context)
     weights = tuple(r for p in passes if p.name == WEIGHTS_TO_FLOAT for r in p.rules)
     _make_weights_float(graph, target, weights, context)
+    known = len(context.trace)
     rules = _by_root(p for p in passes if p.name != WEIGHTS_TO_FLOAT)
     work = Grouping(graph, target)
     for offer in _worthwhile(work, list(_offers(work, rules, context)), limits):
         _accept(offer, graph, target, rules, context)
-    rewrites = Counter(rewrite.rule for rewrite in context.trace[known:])
-    if rewrites:
+    if len(context.trace) > known:
         _make_weights_float(graph, target, weights, context)
-        _tidy(graph, context)
-    after = limit(partition(graph, target), limits)
-    return Gain(_counted(before), _counted(after), dict(rewrites), _open_dims(graph, after))
 
 
 def repair(graph: Graph, target: Target, names: Collection[str], context: Context) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.operands import axes_of, producer_of, quantized_slots, quantizer_of_result
 from ortconv.ir.operators import MICROSOFT, Trait, named
+from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.channel_scales import common_scale, scales_of_channels, single_parameters
 from ortconv.optimizer.basic.nnapi import rewrite_signed_gemm
@@ -73,9 +74,9 @@ def quantized_rows(m: Match) -> Replacement:
 
     Opt-in: more nodes; useful only if an accelerator supports only matrices.
     """
-    weights, left = m.node("weights"), m.node("dq").out.static_shape
-    right = weights.out.static_shape
-    if left is None or right is None or len(left) < 3 or len(right) != 2 or 0 in (*left, *right):
+    weights, left = m.node("weights"), shape_of(m.node("dq").out)
+    right = shape_of(weights.out)
+    if left is None or right is None or len(left) < 3 or len(right) != 2:
         return None
     if m.w.constant is None or not are_numbers((m.scale, m.zero, m.s, m.z), 1):
         return None
@@ -106,30 +107,28 @@ def quantized_product(m: Match) -> Replacement:
 
     Opt-in: more nodes; useful only if an accelerator supports scales for each channel only in convolutions.
     """
-    product, left, b = m.node("product"), m.node("dq").out.static_shape, quantized(m.node("weights"))
-    columns_first = bool(product.attr("transB", 0))
-    if (
-        left is None
-        or len(left) < 2
-        or 0 in left
-        or b is None
-        or b.is_per_tensor
-        or m.w.constant is None
-        or m.w.rank != 2
-    ):
-        return None
-    if not is_scaled_along(b, 0 if columns_first else 1) or not are_numbers((m.scale, m.zero, m.s, m.z), 1):
+    product, left, filters = m.node("product"), shape_of(m.node("dq").out), _filters(m)
+    if filters is None or left is None or len(left) < 2:
         return None
     if product.op == "Gemm" and (not is_plain_gemm(product) or any(v.rank != 1 for v in product.present_inputs[2:])):
         return None
-    matrix = m.w.constant.numpy()
-    filters = np.ascontiguousarray((matrix if columns_first else matrix.T)[..., None, None])
     weights = op("DequantizeLinear", filters, *m.node("weights").inputs[1:], axis=0)
 
     def conv(pixels: New) -> New:
         return _limited(m, New("Conv", [pixels, weights, *product.inputs[2:]], {}, like=product))
 
     return _between_reshapes(m, conv, (math.prod(left[:-1]), left[-1], 1, 1), (*left[:-1], len(filters)))
+
+
+def _filters(m: Match) -> Array | None:
+    """Constant weights of a product as filters of one pixel; None unless they have a scale for each column, and the data one."""
+    b, columns_first = quantized(m.node("weights")), bool(m.node("product").attr("transB", 0))
+    if b is None or b.is_per_tensor or not is_scaled_along(b, 0 if columns_first else 1):
+        return None
+    if m.w.constant is None or m.w.rank != 2 or not are_numbers((m.scale, m.zero, m.s, m.z), 1):
+        return None
+    matrix = m.w.constant.numpy()
+    return np.ascontiguousarray((matrix if columns_first else matrix.T)[..., None, None])
 
 
 @rule("QDQConv1DToConv2D", *_between_quantizers("Conv"))
@@ -139,8 +138,8 @@ def quantized_row(m: Match) -> Replacement:
     Opt-in: more nodes; useful only if an accelerator supports only images.
     """
     node = m.node("product")
-    before, after = m.node("dq").out.static_shape, node.out.static_shape
-    if before is None or after is None or len(before) != 3 or 0 in (*before, *after) or m.w.constant is None:
+    before, after = shape_of(m.node("dq").out), shape_of(node.out)
+    if before is None or after is None or len(before) != 3 or m.w.constant is None:
         return None
     if not are_numbers((m.scale, m.zero, m.s, m.z), 1):
         return None

@@ -161,10 +161,16 @@ def _constant_operand(node: Node) -> dict[tuple[Node, int], Value]:
 
 def _is_unsigned(node: Node) -> bool:
     """True if an operator of several equal operands computes with uint8 activations."""
-    sources = [v.producer for v in node.present_inputs if v.constant is None]
-    activations = [s for s in sources if s is None or s.op != "DequantizeLinear" or s.constant(0) is None]
-    is_equal = traits(node).has(Trait.BROADCASTS, Trait.JOINS)
-    return is_equal and bool(activations) and all(s is not None and s.dtype(0) is DType.UINT8 for s in activations)
+    sources = {v.producer for v in node.present_inputs if v.constant is None}
+    types = {_activation_type(source) for source in sources} - {None}
+    return types == {DType.UINT8} and traits(node).has(Trait.BROADCASTS, Trait.JOINS)
+
+
+def _activation_type(source: Node | None) -> DType | None:
+    """The type of what a DequantizeLinear reads, None for a constant; UNDEFINED for a value in float."""
+    if source is None or source.op != "DequantizeLinear":
+        return DType.UNDEFINED
+    return source.dtype(0) if source.constant(0) is None else None
 
 
 def undo(done: Shift) -> None:

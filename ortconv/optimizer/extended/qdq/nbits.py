@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.graph import Attribute, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, Tensor, two_per_byte
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import is_plain_gemm, numbers, without_absent
+from ortconv.optimizer.conditions import array_of, is_plain_gemm, numbers, without_absent
 from ortconv.optimizer.engine import Replacement, rule
 from ortconv.optimizer.extended.qdq import product
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.quantizers import DOMAINS, LIMITS, microsoft
 
-SMALLEST_BLOCK, LARGEST_BLOCK = 16, 256
+BLOCK_SIZES = (16, 32, 64, 128, 256)
 UNBLOCKED = 32
 """The block size for weights with one scale, or with one per column."""
 
@@ -26,28 +26,15 @@ FLOAT32 = 1
 """The accuracy level that computes in float32."""
 
 
-def _constants(dq: Node, bits: int) -> tuple[Tensor, Array, Array] | None:
-    """A DequantizeLinear's weight matrix of this number of bits, its float32 scales, and its zero points, if all are constant;
-    else None.
-    """
-    weight, scale, zero = (dq.constant(i) for i in range(3))
-    if weight is None or scale is None or (zero is None and dq.input(2) is not None):
-        return None
-    if weight.dtype not in LIMITS or weight.dtype.bits != bits or len(numbers(*weight.shape)) != 2:
-        return None
-    if {scale.dtype, dq.out.dtype} != {DType.FLOAT}:
-        return None
-    return weight, scale.numpy(), np.zeros(scale.shape, np.int8) if zero is None else zero.numpy().astype(np.int8)
-
-
-def _blocks(dq: Node, bits: int, is_transposed: bool) -> tuple[list[Array | None], dict[str, Attribute]] | None:
+def _blocks(m: Match, bits: int, is_transposed: bool) -> tuple[list[Array | None], dict[str, Attribute]] | None:
     """The inputs and attributes of MatMulNBits for a weight (K, N), or (N, K) if it is transposed: values (N, blocks, bytes),
-    scales, zero points or None. None if the blocks do not fit.
+    scales, zero points or None. None if the blocks or types do not fit.
     """
-    constants = _constants(dq, bits)
-    if constants is None:
+    dq, weight = m.node("dequantize"), m.tensor("weight")
+    if not _is_matrix(weight, bits) or {m.scale.dtype, dq.out.dtype} != {DType.FLOAT}:
         return None
-    weight, scale, zeros = constants
+    scale, zero = m.tensor("scale").numpy(), m.optional("zero")
+    zeros = np.zeros(scale.shape, np.int8) if zero is None else array_of(zero).astype(np.int8)
     codes, size, low = weight.numpy().astype(np.int8), int(dq.attr("block_size", 0)), np.int8(LIMITS[weight.dtype][0])
     axis = int(dq.attr("axis", 1)) % 2
     if is_transposed:
@@ -56,7 +43,7 @@ def _blocks(dq: Node, bits: int, is_transposed: bool) -> tuple[list[Array | None
     scales = _by_block(scale, axis, rows, columns, size)
     offsets = _by_block((zeros - low).view(np.uint8), axis, rows, columns, size)
     size = size or UNBLOCKED
-    if scales is None or offsets is None or not SMALLEST_BLOCK <= size <= LARGEST_BLOCK or size & (size - 1):
+    if scales is None or offsets is None or size not in BLOCK_SIZES:
         return None
     count = len(scales)
     padded = np.zeros((columns, count * size), np.uint8)
@@ -66,6 +53,10 @@ def _blocks(dq: Node, bits: int, is_transposed: bool) -> tuple[list[Array | None
     zero_points = None if (offsets == 1 << bits - 1).all() else pack(offsets.T).reshape(-1)
     attrs: dict[str, Attribute] = {"K": rows, "N": columns, "bits": bits, "block_size": size}
     return [packed, np.ascontiguousarray(scales.T).reshape(-1), zero_points], attrs
+
+
+def _is_matrix(weight: Tensor, bits: int) -> bool:
+    return weight.dtype in LIMITS and weight.dtype.bits == bits and len(numbers(*weight.shape)) == 2
 
 
 def _by_block(parameter: Array, axis: int, rows: int, columns: int, size: int) -> Array | None:
@@ -79,7 +70,8 @@ def _by_block(parameter: Array, axis: int, rows: int, columns: int, size: int) -
     return np.ascontiguousarray(np.broadcast_to(parameter.reshape(1, -1), (blocks, columns)))
 
 
-WEIGHTS = tuple(P("DequantizeLinear", C("weight"), ..., name="dequantize", domain=d) for d in DOMAINS)
+_QUANTIZED = (C("weight"), C("scale"), C("zero", optional=True))
+WEIGHTS = tuple(P("DequantizeLinear", *_QUANTIZED, name="dequantize", domain=d) for d in DOMAINS)
 
 
 @rule("QDQSelectorActionTransformer", *(P("MatMul", "a", w) for w in WEIGHTS))
@@ -104,7 +96,7 @@ def fused(m: Match, bias: Value | None, bits: int, accuracy_level: int) -> Repla
     """MatMulNBits for a product of `a` and a weight of this number of bits behind `dequantize`; None if it cannot hold them."""
     if (m.a.rank or 0) < 2:
         return None
-    blocks = _blocks(m.node("dequantize"), bits, bool(m.root.attr("transB", 0)))
+    blocks = _blocks(m, bits, bool(m.root.attr("transB", 0)))
     if blocks is None:
         return None
     weights, attrs = blocks
