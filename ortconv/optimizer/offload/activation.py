@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ortconv.ir.operands import clip_bounds
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
@@ -11,7 +13,8 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import greatest
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, sub, unary
-from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.quantizers import BYTES
 from ortconv.optimizer.standard_forms import clipped, gelu_by_erf, gelu_by_tanh, is_by_tanh
 from ortconv.optimizer.standard_forms import swish as swish_of
 
@@ -171,6 +174,12 @@ ERF_COEFFICIENTS = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.2548
 
 STEEP = 2.0**100
 
+OLDEST_WITH_CLIP = 11
+"""The operator set from which Clip has its bounds as inputs."""
+
+FINEST_STEP = 2.0**-10
+"""The smallest scale of 8 bits for which the error of that formula does not matter."""
+
 
 @rule("ErfToExp", unary("Erf"))
 def erf_by_exp(m: Match) -> Replacement:
@@ -178,15 +187,35 @@ def erf_by_exp(m: Match) -> Replacement:
 
     Opt-in: the absolute error is up to 5e-7, rounding included, which is large relative to results near 0.
     """
-    if m.graph.opset() < 11:
-        return None
-    t = div(1, add(mul(op("Abs", m.x), ERF_SCALE), 1))
+    return _erf(m.x) if m.graph.opset() >= OLDEST_WITH_CLIP else None
+
+
+def _erf(x: NewInput) -> New:
+    t = div(1, add(mul(op("Abs", x), ERF_SCALE), 1))
     polynomial: NewInput | float = ERF_COEFFICIENTS[0]
     for c in ERF_COEFFICIENTS[1:]:
         polynomial = add(mul(polynomial, t), c)
-    tail = mul(mul(polynomial, t), op("Exp", mul(mul(m.x, m.x), -1)))
-    sign = op("Clip", mul(m.x, STEEP), -1, 1)
+    tail = mul(mul(polynomial, t), op("Exp", mul(mul(x, x), -1)))
+    sign = op("Clip", mul(x, STEEP), -1, 1)
     return mul(sign, sub(1, tail))
+
+
+@rule("QDQErfToExp", P("QuantizeLinear", P(("Erf", "Gelu"), "x", name="node"), C("scale"), "zero"))
+def quantized_erf(m: Match) -> Replacement:
+    """QuantizeLinear(Erf(x)) to 8 bits  ->  the same with the formula of ErfToExp, also Gelu
+
+    Opt-in: more nodes; useful only if an accelerator has no Erf. The error is below a thousandth of a step.
+    """
+    node, scale = m.node("node"), m.tensor("scale").numpy()
+    if m.root.out.dtype not in BYTES or not np.all(scale >= FINEST_STEP) or not is_float(m.x):
+        return None
+    if m.graph.opset() < OLDEST_WITH_CLIP or is_by_tanh(node):
+        return None
+    if node.op == "Erf":
+        y = _erf(m.x)
+    else:
+        y = mul(mul(m.x, 0.5), add(_erf(mul(m.x, math.sqrt(0.5))), 1))
+    return New("QuantizeLinear", [y, m.scale, m.zero], like=m.root)
 
 
 RULES = (
@@ -203,5 +232,6 @@ RULES = (
     *elu,
     *tanh_gelu,
     *erf_gelu,
+    *quantized_erf,
     *erf_by_exp,
 )
