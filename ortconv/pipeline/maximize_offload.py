@@ -200,14 +200,20 @@ def _make_unsigned(graph: Graph, target: Target, context: Context) -> None:
 
 
 def _make_weights_float(graph: Graph, target: Target, rules: Iterable[Rule], context: Context) -> None:
-    """Make float constants of those in 8 bits that are read outside the groups between quantizers."""
+    """Make float constants of those in 8 bits that are read outside the groups between quantizers, if a node there is refused."""
     if not any(node.is_op("DequantizeLinear") for node in graph):
         return
-    alone = [unit.nodes[0] for unit in Grouping(graph, target).units if len(unit.nodes) == 1]
+    work = Grouping(graph, target)
     for r in rules:
-        for node in alone:
-            if node.is_op("DequantizeLinear"):
+        for unit in work.units:
+            (node, *others) = unit.nodes
+            if node.is_op("DequantizeLinear") and not others and _is_refused_near(node, work):
                 apply(r, node, context)
+
+
+def _is_refused_near(node: Node, work: Grouping) -> bool:
+    """True if the target refuses a node or one of its readers."""
+    return any(work.number.get(near) in work.against for near in (node, *node.out.consumers))
 
 
 def _refused(work: Grouping) -> list[Sequence[Node]]:

@@ -28,7 +28,7 @@ from ortconv.partition import Target, partition
 from ortconv.partition.limits import Limits
 from ortconv.partition.profile import Copies, DeviceProfile
 from ortconv.pipeline import Offload, Options, convert, optimize
-from ortconv.pipeline.maximize_offload import Gain, maximize
+from ortconv.pipeline.maximize_offload import HINT, Gain, maximize
 from tests.batches import slow_except
 from tests.conftest import SAMPLES, SHARED_MODELS, SMALL
 from tests.counting import calls
@@ -417,9 +417,9 @@ def test_what_could_be_rewritten_is_said(model: Path, capsys: pytest.CaptureFixt
     assert "Max and Min; --maximize-offload" not in advice("--use-nnapi", "--use-coreml")
     assert "Max and Min; --maximize-offload" in advice("--use-nnapi")
     model.write_bytes(parse(NET.replace("Tanh", "Erf")).SerializeToString())
-    said = {row["op"]: "--maximize-offload" in str(row["advice"]) for row in refusals("partition", str(model))}
+    said = {row["op"]: HINT in str(row["advice"]) for row in refusals("partition", str(model))}
     assert said == {"Erf": False, "HardSigmoid": True, "MatMul": False}
-    assert "--maximize-offload" not in str(refusals("partition", str(model), "--maximize-offload"))
+    assert HINT not in str(refusals("partition", str(model), "--maximize-offload"))
     quantized = refusals("partition", str(SAMPLES / "qdq_cnn.onnx"))
     assert all("--maximize-offload" in str(row["advice"]) for row in quantized if row["rule"] == "qdq")
     assert "qdq" in {row["rule"] for row in quantized}

@@ -10,7 +10,7 @@ from ortconv.ir.operands import clip_bounds
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import greatest
+from ortconv.optimizer.conditions import exactly, greatest
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, sub, unary
 from ortconv.optimizer.pattern import C, Match, P
@@ -172,7 +172,7 @@ ERF_SCALE = 0.3275911
 ERF_COEFFICIENTS = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
 """Coefficients from Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26. The absolute error is at most 1.5e-7."""
 
-STEEP = 2.0**100
+STEEP = 2.0**15
 
 OLDEST_WITH_CLIP = 11
 """The operator set from which Clip has its bounds as inputs."""
@@ -183,21 +183,31 @@ FINEST_STEP = 2.0**-10
 
 @rule("ErfToExp", unary("Erf"))
 def erf_by_exp(m: Match) -> Replacement:
-    """Erf(x)  ->  sign(x) * (1 - polynomial(1 / (1 + 0.3275911 * Abs(x))) * Exp(-x * x)), with sign(x) as Clip(2^100 * x, -1, 1)
+    """Erf(x)  ->  sign(x) * (1 - polynomial(1 / (1 + 0.3275911 * Abs(x))) * Exp(-x * x)), with sign(x) by two steep Clips
 
-    Opt-in: the absolute error is up to 5e-7, rounding included, which is large relative to results near 0.
+    Opt-in: the absolute error is up to 7e-7, rounding included, which is large relative to results near 0.
     """
     return _erf(m.x) if m.graph.opset() >= OLDEST_WITH_CLIP else None
 
 
 def _erf(x: NewInput) -> New:
+    """The formula of `erf_by_exp`. Accelerators may compute in float16, where all constants must be finite."""
     t = div(1, add(mul(op("Abs", x), ERF_SCALE), 1))
     polynomial: NewInput | float = ERF_COEFFICIENTS[0]
     for c in ERF_COEFFICIENTS[1:]:
         polynomial = add(mul(polynomial, t), c)
     tail = mul(mul(polynomial, t), op("Exp", mul(mul(x, x), -1)))
-    sign = op("Clip", mul(x, STEEP), -1, 1)
+    sign = op("Clip", mul(op("Clip", mul(x, STEEP), -1, 1), STEEP), -1, 1)
     return mul(sign, sub(1, tail))
+
+
+@rule("GeluToExp", P("Add", P("Erf", "x"), C("one", where=exactly(1)), commutative=True))
+def one_plus_erf(m: Match) -> Replacement:
+    """Erf(x) + 1, as in GELU  ->  the same with the formula of ErfToExp
+
+    Opt-in: more nodes; useful only if an accelerator has no Erf. The sum is off by a few units in the last place of 1.
+    """
+    return add(_erf(m.x), m.one) if is_float(m.x) and m.graph.opset() >= OLDEST_WITH_CLIP else None
 
 
 @rule("QDQErfToExp", P("QuantizeLinear", P(("Erf", "Gelu"), "x", name="node"), C("scale"), "zero"))
@@ -232,6 +242,7 @@ RULES = (
     *elu,
     *tanh_gelu,
     *erf_gelu,
+    *one_plus_erf,
     *quantized_erf,
     *erf_by_exp,
 )

@@ -23,8 +23,8 @@ _FUSED = "use the operators that it was fused from, which NNAPI supports: conver
 
 INSTEAD: dict[str, str] = {
     **dict.fromkeys(("Erf", "Gelu"),
-                    f"export GELU in its approximate form, by Tanh, {CHANGED}; "
-                    "--enable-pass ErfToExp changes them by at most 5e-7"),
+                    "convert --maximize-offload computes GELU by Exp, --enable-pass ErfToExp any Erf; "
+                    f"or export GELU in its approximate form, by Tanh, {CHANGED}"),
     **dict.fromkeys(("LayerNormalization", "InstanceNormalization"), "write it as ReduceMean, Sub, Mul, Add, Sqrt and Div"),
     "SpaceToDepth": "write it as Slice and Concat",
     "HardSigmoid": "write it as Mul, Add, Max and Min",
