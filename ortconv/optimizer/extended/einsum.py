@@ -1,4 +1,4 @@
-"""Rewrites an Einsum of two operands to MatMul if it is a matrix product."""
+"""Rewrites an Einsum to MatMul if it is a matrix product, and to Transpose if it only orders axes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ortconv.ir.operands import ints
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import same_dim, with_shape
+from ortconv.optimizer.einsum import equation_of
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P, with_factor
 
@@ -39,20 +40,23 @@ class Labels(NamedTuple):
 
 
 def labels(node: Node) -> Labels | None:
-    """The labels of an Einsum. None if it has an ellipsis, a diagonal, an axis summed in one operand alone, or not two operands."""
-    equation = str(node.attr("equation", "")).replace(" ", "")
-    terms, arrow, out = equation.partition("->")
-    operands = terms.split(",")
-    letters = "".join(operands)
-    if len(operands) != 2 or not (letters + out).isalpha():
+    """The labels of an Einsum. None if it has a diagonal, an axis summed in one operand alone, or not two operands."""
+    equation = equation_of(node)
+    if equation is None or len(equation.operands) != 2:
         return None
-    if not arrow:
-        out = "".join(sorted(c for c in letters if letters.count(c) == 1))
-    if any(len(set(term)) < len(term) for term in (*operands, out)):
-        return None
-    found = Labels(operands[0], operands[1], out)
+    left, right = equation.operands
+    found = Labels(left, right, equation.out)
     once = found.only(found.left) + found.only(found.right)
-    return found if found.summed and set(once + found.batch) == set(out) else None
+    return found if found.summed and set(once + found.batch) == set(found.out) else None
+
+
+@rule("EinsumFusion", P("Einsum", "x"))
+def permute(m: Match) -> Replacement:
+    """Einsum(x) that only orders axes  ->  Transpose(x)"""
+    equation = equation_of(m.root)
+    if equation is None or set(equation.operands[0]) != set(equation.out):
+        return None
+    return New("Transpose", [m.x], {"perm": Ints(equation.operands[0].index(c) for c in equation.out)}, like=m.root)
 
 
 @rule("EinsumFusion", P("Einsum", "a", C("w")))
@@ -150,4 +154,4 @@ def compute_before_split(m: Match) -> Replacement:
     return New("Reshape", [inner, m.shape], like=reshape)
 
 
-RULES = multiply_by_weights + multiply_stacks + compute_before_split
+RULES = permute + multiply_by_weights + multiply_stacks + compute_before_split

@@ -13,6 +13,7 @@ from ortconv.optimizer.offload import (
     arithmetic,
     attention,
     convolution,
+    einsum,
     matmul,
     movement,
     normalization,
@@ -21,7 +22,18 @@ from ortconv.optimizer.offload import (
 )
 from ortconv.optimizer.passes import Pass
 
-_FAMILIES = (activation, arithmetic, attention, matmul, convolution, movement, resize, quantization, normalization)
+_FAMILIES = (
+    activation,
+    arithmetic,
+    attention,
+    matmul,
+    einsum,
+    convolution,
+    movement,
+    resize,
+    quantization,
+    normalization,
+)
 _RULES = [r for family in _FAMILIES for r in family.RULES]
 
 OPT_IN = (

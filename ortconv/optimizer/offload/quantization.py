@@ -28,7 +28,7 @@ FLOAT_OPS = named(
          "Split",  # has its own rule
          "ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",  # return no quantized values
          # accelerators do not support these in float either
-         "Asin", "Atan", "CumSum", "Einsum", "GatherElements", "GridSample", "LpNormalization", "ReduceProd", "RMSNormalization",
+         "Asin", "Atan", "CumSum", "GatherElements", "GridSample", "LpNormalization", "ReduceProd", "RMSNormalization",
          "Round", "ScatterElements", "Sign", "TopK", "Where"),
 )  # fmt: skip
 """Operators between quantizers that accelerators may support in float."""

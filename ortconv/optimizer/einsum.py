@@ -1,0 +1,60 @@
+"""The equations of Einsum."""
+
+from __future__ import annotations
+
+from string import ascii_letters
+from typing import NamedTuple
+
+from ortconv.ir.graph import Node
+
+ELLIPSIS = "..."
+
+
+class Equation(NamedTuple):
+    """The axes of the operands and of the result, one letter each."""
+
+    operands: list[str]
+    out: str
+
+    @property
+    def is_plain(self) -> bool:
+        """True if no tensor has an axis twice, and the result has only axes of operands."""
+        known = set("".join(self.operands))
+        repeats = any(len(set(term)) < len(term) for term in (*self.operands, self.out))
+        return not repeats and known.issuperset(self.out) and known.issubset(ascii_letters)
+
+
+def equation_of(node: Node) -> Equation | None:
+    """The equation of an Einsum; the axes of an ellipsis have letters of their own, and those of the result are stated.
+
+    None if it repeats an axis within one tensor, or if the rank of an operand is unknown.
+    """
+    stated = str(node.attr("equation", "")).replace(" ", "")
+    left, arrow, out = stated.partition("->")
+    operands = left.split(",")
+    if not arrow:
+        out = _implied(left)
+    hidden = _hidden(node, operands, "".join(c for c in ascii_letters if c not in stated))
+    if hidden is None:
+        return None
+    shown = [term.replace(ELLIPSIS, own) for term, own in zip(operands, hidden)]
+    equation = Equation(shown, out.replace(ELLIPSIS, max(hidden, key=len)))
+    return equation if equation.is_plain else None
+
+
+def _implied(left: str) -> str:
+    """The result of an equation that does not state it: the axes that only one operand has, in alphabetical order."""
+    letters = left.replace(",", "").replace(ELLIPSIS, "")
+    return ELLIPSIS + "".join(sorted(c for c in letters if letters.count(c) == 1))
+
+
+def _hidden(node: Node, operands: list[str], spare: str) -> list[str] | None:
+    """The letters of each operand's ellipsis, the last of those of the longest one; None if a rank is unknown."""
+    counts = []
+    for value, term in zip(node.inputs, operands, strict=False):
+        rank = None if value is None else value.rank
+        if rank is None:
+            return None
+        counts.append(max(0, rank - len(term) + len(ELLIPSIS)) if ELLIPSIS in term else 0)
+    most = max(counts, default=0)
+    return [spare[most - count : most] for count in counts] if counts and most <= len(spare) else None
