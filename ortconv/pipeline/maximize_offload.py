@@ -12,14 +12,16 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.journal import FEW
 from ortconv.ir.operands import only_reader
 from ortconv.ir.symbols import symbols_of
+from ortconv.ir.types import DType
 from ortconv.optimizer.engine import Context, Rule, apply, find
 from ortconv.optimizer.levels import opt_in_passes, run_passes
-from ortconv.optimizer.offload import unsigned
+from ortconv.optimizer.offload import float32, unsigned
 from ortconv.optimizer.offload.quantization import WEIGHTS_TO_FLOAT
 from ortconv.optimizer.passes import Pass, by_root
 from ortconv.optimizer.pattern import Match
 from ortconv.optimizer.recipe import make
 from ortconv.partition import Partition, Partitioning, Target, partition
+from ortconv.partition.checks import TYPE_ADVICE
 from ortconv.partition.cost import cost, multiply_adds
 from ortconv.partition.limits import Limits, below_limits, limit
 from ortconv.partition.nnapi.checks import SIGNED
@@ -30,6 +32,9 @@ from ortconv.wording import fix_dim_options
 
 FIXED = frozenset({"static-shape", "stop-op", "assigned"})
 """Rules of objections that no rewrite of a node can remove."""
+
+ANSWERED = (SIGNED, TYPE_ADVICE["nnapi"][DType.FLOAT16])
+"""Advice that this follows itself."""
 
 HINT = "--maximize-offload rewrites it if that puts more nodes in partitions"
 
@@ -84,12 +89,18 @@ class Offer(NamedTuple):
 
 
 def maximize(
-    graph: Graph, target: Target, passes: Iterable[Pass], context: Context, limits: Limits | None = None
+    graph: Graph,
+    target: Target,
+    passes: Iterable[Pass],
+    context: Context,
+    limits: Limits | None = None,
+    earlier: Iterable[tuple[Pass, ...]] = (),
 ) -> Gain:
     """Rewrite refused nodes of a graph in place if the target supports every node of the result.
 
     A rewrite is first tried on a copy. It is applied only if the limits allow its partition, and the partition also has other nodes
-    or is estimated to save time. The running time is linear in nodes plus offers.
+    or is estimated to save time. The running time is linear in nodes plus offers. `earlier` are the stages that the graph went
+    through: they run again if it was float16.
     """
     limits = Limits() if limits is None else limits
     if any(gate(graph, target)):
@@ -97,7 +108,11 @@ def maximize(
         return Gain(count, count, {})
     before = limit(partition(graph, target), limits)
     known = len(context.trace)
-    _rewrite(graph, target, tuple(passes), context, limits)
+    passes = tuple(passes)
+    if any(p.name == float32.NAME for p in passes) and _compute_in_float32(graph, target, context):
+        for stage in earlier:
+            _drain(run_passes(graph, stage, context))
+    _rewrite(graph, target, passes, context, limits)
     rewrites = Counter(rewrite.rule for rewrite in context.trace[known:])
     if rewrites:
         _tidy(graph, context)
@@ -178,13 +193,40 @@ def _hinted(verdict: Verdict) -> Verdict:
         return verdict
     rules = {"operator", "qdq"} if (verdict.node.domain, verdict.node.op) in rewritable() else {"qdq"}
     objections = (
-        o._replace(advice=f"{o.advice}; {HINT}" if o.advice else HINT) if o.rule in rules or o.advice == SIGNED else o
+        o._replace(advice=f"{o.advice}; {HINT}" if o.advice else HINT) if o.rule in rules or o.advice in ANSWERED else o
         for o in verdict.objections
     )
     return replace(verdict, objections=tuple(objections))
 
 
 # ---------------------------------------------------------------------- passes over the whole graph
+
+
+def _compute_in_float32(graph: Graph, target: Target, context: Context) -> bool:
+    """Compute a float16 model in float32 if the target refuses nodes because of float16. Return True if it does."""
+    before = Grouping(graph, target)
+    if context.exhausted or not any(_is_refused_as_float16(u, before) for u in before.against):
+        return False
+    done = float32.widen(graph)
+    if done is None:
+        return False
+    after = _count_refused(Grouping(graph, target))
+    float32.undo(done)
+    if after > _count_refused(before):
+        return False
+    float32.compute_in_float32(graph, context)
+    return True
+
+
+def _is_refused_as_float16(u: int, work: Grouping) -> bool:
+    rules = {o.rule for o in work.against[u]}
+    values = (v for node in work.units[u].nodes for v in (*node.present_inputs, *node.present_outputs))
+    return "dtype" in rules and not FIXED & rules and any(v.dtype is DType.FLOAT16 for v in values)
+
+
+def _drain(steps: Iterable[object]) -> None:
+    for _ in steps:
+        pass
 
 
 def _make_unsigned(graph: Graph, target: Target, context: Context) -> None:
@@ -232,8 +274,7 @@ def _tidy(graph: Graph, context: Context, reshapes: Pass | None = None) -> None:
     from ortconv.optimizer import basic
 
     passes = (basic.SHAPES, basic.FOLDING, basic.SHARING, basic.COMMON, reshapes or basic.RESHAPES)
-    for _ in run_passes(graph, passes, context):
-        pass
+    _drain(run_passes(graph, passes, context))
 
 
 # ---------------------------------------------------------------------- offers

@@ -112,7 +112,8 @@ def optimize(
         if offload is Offload.WHERE_IT_HELPS and targets:
             from ortconv.pipeline.maximize_offload import maximize
 
-            gain = maximize(model.graph, targets[0], recipe.offload, context, limits)
+            earlier = (recipe.basic, recipe.basic_for_nnapi)
+            gain = maximize(model.graph, targets[0], recipe.offload, context, limits, earlier)
             notify(observer, "offload", model)
         elif offload is not Offload.NONE:
             _run(model, recipe.offload, context, observer)

@@ -135,13 +135,20 @@ def gained(gain: Gain) -> list[str]:
     return lines + ([gain.advice] if gain.advice else [])
 
 
+WIDENING = ("Float16ToFloat32", "FuseFp16InitializerToFp32NodeTransformer")
+"""The rewrites that make float32 of float16 constants."""
+
+
 def _why_larger(result: Result) -> str:
     if result.constants_before > result.bytes_before:
         return "the source stores constants in less room, shared or as varints"
-    if result.folded_bytes > 0 and result.constants_after > result.constants_before:
+    growth = result.constants_after - result.constants_before
+    if growth > 0 and (widening := [name for name in WIDENING if name in result.rewrites]):
+        return f"constants grew by {size(growth)}, as float16 became float32 in {widening[0]}"
+    if 2 * result.folded_bytes > growth > 0:
         most = ", ".join(f"{fold.node} {size(fold.bytes)}" for fold in result.folds)
         why = f"constant folding added {size(result.folded_bytes)}, most of it {most}"
         return f"{why}; --fold-limit SIZE bounds that, 0 prevents it"
-    if result.constants_after > result.constants_before:
-        return f"constants grew by {size(result.constants_after - result.constants_before)}; -v names the rewrites"
+    if growth > 0:
+        return f"constants grew by {size(growth)}; -v names the rewrites"
     return f"the graph takes more room in ORT format; constants are {size(result.constants_after)} of it"

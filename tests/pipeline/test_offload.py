@@ -168,6 +168,40 @@ def test_signed_activations() -> None:
     assert (types["a"], types["d"]) == (DType.UINT8, DType.UINT8)
 
 
+HALF = "g (float16[{n},3,4,4] x) => (float16 y) {{ a = Relu(x) b = Sigmoid(a) y = Mul(a, b) }}"
+
+
+def test_a_float16_model_is_computed_in_float32() -> None:
+    model, gain = maximized(HALF.format(n=1))
+    assert (gain.before.taken, gain.after.taken, gain.after.partitions) == (0, 3, 1)
+    assert [node.op for node in model.graph] == ["Cast", "Relu", "Sigmoid", "Mul", "Cast"]
+    assert [v.dtype for v in (*model.graph.inputs, *model.graph.outputs)] == [DType.FLOAT16] * 2
+
+
+@pytest.mark.parametrize(
+    ("size", "target"), [("n", {}), ("1", {"ep": "coreml", "coreml_format": "MLProgram"})], ids=["dynamic", "coreml"]
+)
+def test_float16_stays_where_float32_gains_nothing(size: str, target: dict[str, object]) -> None:
+    source = parse(HALF.format(n=size))
+    model = from_proto(source)
+    gain = maximize(model.graph, Target(**target), make("basic", offload=True).offload, Context())  # type: ignore[arg-type]
+    assert (text(model.graph), gain.rewrites) == (_pruned(source), {})
+
+
+def test_a_float16_model_of_integers_goes_to_nnapi_in_8_bits(tmp_path: Path) -> None:
+    """As ModelOpt writes it: the scales are float16, and the bias is not quantized."""
+    source = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 19]>
+        g (float16[1,2,4,4] x) => (float16[1,2,4,4] y) <float16 s = {10854}, int8 z = {0}, int8[2,2,1,1] w = {100, -50, 25, 50},
+            float16[2] k = {9503, 10158}, int8[2] n = {0, 0}, float16[2] b = {14336, 13312}> {
+            q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) v = DequantizeLinear<axis = 0>(w, k, n)
+            c = Conv(d, v, b) o = QuantizeLinear(c, s, z) y = DequantizeLinear(o, s, z) }"""
+    )
+    result = convert(source, tmp_path / "m.ort", use_nnapi=True, maximize_offload=True)
+    assert {"Float16ToFloat32", "BiasQuantization", "SignedToUnsigned"} <= result.rewrites.keys()
+    assert [len(p.nodes) for p in result.partitions or ()] == [result.nodes_after - 2]
+
+
 def test_constant_operands_become_unsigned_as_well() -> None:
     text_of = (
         f"g (float[1,4] x) => (float y) <{QDQ}, int8[4] k = {{-100, 5, 0, 127}}> {{"

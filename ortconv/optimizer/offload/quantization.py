@@ -113,11 +113,18 @@ def quantized_product(m: Match) -> Replacement:
     if product.op == "Gemm" and (not is_plain_gemm(product) or any(v.rank != 1 for v in product.present_inputs[2:])):
         return None
     weights = op("DequantizeLinear", filters, *m.node("weights").inputs[1:], axis=0)
+    bias: list[NewInput] = [_of_channels(v) for v in product.present_inputs[2:]]
 
     def conv(pixels: New) -> New:
-        return _limited(m, New("Conv", [pixels, weights, *product.inputs[2:]], {}, like=product))
+        return _limited(m, New("Conv", [pixels, weights, *bias], {}, like=product))
 
     return _between_reshapes(m, conv, (math.prod(left[:-1]), left[-1], 1, 1), (*left[:-1], len(filters)))
+
+
+def _of_channels(bias: Value) -> NewInput:
+    """The bias of a product as that of a convolution. Some tools state axis 1 for its scales, which only a Gemm ignores."""
+    dq = producer_of(bias, "DequantizeLinear")
+    return bias if dq is None else New("DequantizeLinear", dq.inputs, {"axis": 0}, like=dq)
 
 
 def _filters(m: Match) -> Array | None:

@@ -24,6 +24,7 @@ APPROXIMATE = {
     "BiasQuantization": "a bias in steps of the integer sum",
     "GeluApproximation": "Gelu by tanh",
     "LossyCastChainElimination": "a rounding less",
+    "Float16ToFloat32": "roundings less",
     "RoundedNormFusion": "a rounding less",
     "WeightBiasQuantization": "weights as int8",
 }
