@@ -10,7 +10,7 @@ import numpy as np
 from ortconv.ir.casts import TYPE_ATTRIBUTES, add_cast, read_instead, return_instead
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.kernels import type_text
-from ortconv.ir.schema import Formal, schema_of
+from ortconv.ir.schema import Schema, schema_of
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.optimizer.engine import Context
@@ -33,20 +33,16 @@ def widen(graph: Graph) -> Widened | None:
     """Make all float16 values of a graph float32, its inputs and outputs included. None if a node supports no float32, or if none
     computes in float16. `complete` or `undo` must follow.
     """
-    values = [v for v in _values(graph) if _is_half(v)]
+    values = [v for v in _values(graph) if v.dtype is DType.FLOAT16]
     if not any(map(_computes_in_half, graph.walk())) or not all(map(_may_widen, graph.walk())):
         return None
-    if any(isinstance(v.const, SparseTensor) for v in values):
-        return None
-    attributes = ((n, name, a) for n in graph.walk() for name, a in n.attrs.items() if _is_half_attribute(name, a))
-    done = Widened({}, {}, {(node, name): attribute for node, name, attribute in attributes})
+    contents = {v: v.const for v in values if isinstance(v.const, Tensor)}
+    done = Widened({v: v.type for v in values}, contents, _half_attributes(graph))
     for (node, name), attribute in done.attributes.items():
         node.attrs[name] = _wide(attribute) if isinstance(attribute, Tensor) else int(DType.FLOAT)
     for value in values:
-        done.types[value] = value.type
-        if isinstance(value.const, Tensor):
-            done.contents[value] = value.const
-            value.const = _wide(value.const)
+        if value in contents:
+            value.const = _wide(contents[value])
         value.retype(TensorType(DType.FLOAT, value.shape))
     return done
 
@@ -63,9 +59,9 @@ def complete(graph: Graph, done: Widened, context: Context) -> int:
     """Give inputs and outputs of the graph their float16 back, with Casts, and remove the Casts that became superfluous. Return the
     number of nodes that were changed.
     """
-    changed = [n for n in graph.walk() if not done.types.keys().isdisjoint((*n.present_inputs, *n.present_outputs))]
+    changed = [node for node in graph.walk() if not done.types.keys().isdisjoint(_operands(node))]
     first = next(iter(graph), None)
-    for value in [v for v in graph.inputs if v in done.types]:
+    for value in filter(done.types.__contains__, graph.inputs):
         readers = list(value.uses)
         _restore(value, done)
         if readers:
@@ -73,11 +69,16 @@ def complete(graph: Graph, done: Widened, context: Context) -> int:
     for value in [v for v in graph.outputs if v in done.types and not v.is_input]:
         return_instead(graph, value, add_cast(graph, value, DType.FLOAT16, None), f"{value.name}_float")
     for node in changed:
-        if node.is_op("Cast") and node.dtype(0) is node.out.dtype:
-            node.parent.replace(node.out, node.present_inputs[0])
-            node.parent.remove_dead(node)
+        _remove_if_superfluous(node)
         context.record(NAME, node.label, 0)
     return len(changed)
+
+
+def _remove_if_superfluous(node: Node) -> None:
+    """Remove a Cast to the type that its input has."""
+    if node.is_op("Cast") and node.dtype(0) is node.out.dtype:
+        node.parent.replace(node.out, node.present_inputs[0])
+        node.parent.remove_dead(node)
 
 
 def compute_in_float32(graph: Graph, context: Context) -> int:
@@ -98,14 +99,18 @@ def _values(graph: Graph) -> Iterator[Value]:
             yield from node.present_outputs
 
 
-def _is_half(value: Value) -> bool:
-    return value.dtype is DType.FLOAT16
+def _operands(node: Node) -> tuple[Value, ...]:
+    return (*node.present_inputs, *node.present_outputs)
 
 
-def _is_half_attribute(name: str, attribute: Attribute) -> bool:
-    if isinstance(attribute, Tensor):
-        return attribute.dtype is DType.FLOAT16
-    return name in TYPE_ATTRIBUTES and attribute == DType.FLOAT16
+def _half_attributes(graph: Graph) -> dict[tuple[Node, str], Attribute]:
+    """The attributes that are float16, or select it as a type."""
+    stated = ((node, name, a) for node in graph.walk() for name, a in node.attrs.items())
+    return {
+        (node, name): a
+        for node, name, a in stated
+        if (a.dtype is DType.FLOAT16 if isinstance(a, Tensor) else name in TYPE_ATTRIBUTES and a == DType.FLOAT16)
+    }
 
 
 def _wide(tensor: Tensor) -> Tensor:
@@ -119,22 +124,27 @@ def _restore(value: Value, done: Widened) -> None:
 
 
 def _computes_in_half(node: Node) -> bool:
-    return not node.is_op("Cast") and any(map(_is_half, (*node.present_inputs, *node.present_outputs)))
+    return not node.is_op("Cast") and any(v.dtype is DType.FLOAT16 for v in _operands(node))
 
 
 def _may_widen(node: Node) -> bool:
     """True if a node may read and return float32 instead of float16."""
-    values = (*node.present_inputs, *node.present_outputs)
-    if any("float16" in type_text(v.type) and not isinstance(v.type, TensorType) for v in values):
+    if any("float16" in type_text(v.type) and not isinstance(v.type, TensorType) for v in _operands(node)):
         return False
-    if not any(map(_is_half, values)):
-        return True
+    return all(v.dtype is not DType.FLOAT16 for v in _operands(node)) or _has_float_form(node)
+
+
+def _has_float_form(node: Node) -> bool:
     schema = schema_of(node)
     if schema is None or node.ep or node.op in SIZE_OF_TYPE:
         return False
-    formals = [schema.formal_input(i) for i, v in enumerate(node.inputs) if v is not None and _is_half(v)]
-    return all(formal is not None and _accepts_float(formal, schema.allowed.get(formal.type)) for formal in formals)
+    if any(isinstance(v.const, SparseTensor) for v in node.present_inputs):
+        return False
+    return all(
+        _accepts_float(schema, i) for i, v in enumerate(node.inputs) if v is not None and v.dtype is DType.FLOAT16
+    )
 
 
-def _accepts_float(formal: Formal, allowed: frozenset[str] | None) -> bool:
-    return "tensor(float)" in (allowed if allowed is not None else (formal.type,))
+def _accepts_float(schema: Schema, slot: int) -> bool:
+    formal = schema.formal_input(slot)
+    return formal is not None and "tensor(float)" in schema.allowed.get(formal.type, (formal.type,))
