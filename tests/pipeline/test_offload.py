@@ -348,7 +348,8 @@ def test_golden_cases(level: int) -> None:
             rewritten += 1
             feeds = golden.feeds(source, 0, special=False)
             for want, got in zip(run(source, feeds), run(model_proto(model), feeds), strict=True):
-                np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4, err_msg=case.id)
+                limit = 2e-3 if want.dtype == np.float16 else 1e-4  # roundings to float16 are left out
+                np.testing.assert_allclose(got, want, rtol=limit, atol=limit, err_msg=case.id)
     assert rewritten > 20
 
 
