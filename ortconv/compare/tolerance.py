@@ -202,6 +202,21 @@ def accepts(tolerance: OutputTolerance, found: Gap) -> bool:
     return found.largest <= tolerance.limit * found.magnitude and found.rms <= QUANTIZED_RMS * found.average
 
 
+def permitted(tolerance: OutputTolerance, found: Gap) -> str:
+    """The permitted difference, for messages; for quantized values, also how much of it there is."""
+    if tolerance.step is not None:
+        few = f"in {most_ties(found.size)} of {found.size} elements, where {found.count} differ"
+        return f"one step of {tolerance.step:.3g} {few}"
+    if not tolerance.is_float:
+        return "none"
+    rms = (
+        f", and an RMS of {QUANTIZED_RMS * found.average:.2g}, where it is {found.rms:.2g}"
+        if tolerance.quantized
+        else ""
+    )
+    return f"{tolerance.limit:.1e}{rms}"
+
+
 def most_ties(size: int) -> int:
     """Number of quantized values out of `size` that may differ by one step: those at rounding ties."""
     return min(2 + size // 50, -(-size // 4))

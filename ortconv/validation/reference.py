@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.compare.gap import Gap, gap, has_no_rows, has_same_form, is_numeric
-from ortconv.compare.tolerance import accepts, random_outputs, tolerances
+from ortconv.compare.tolerance import accepts, permitted, random_outputs, tolerances
 from ortconv.errors import MismatchError
 from ortconv.inputs.feeds import Outputs
 from ortconv.ir.model import Model
@@ -92,9 +92,9 @@ class Reference(SourceRuns):
         beside = "" if own is None else f"; onnxruntime's own result differs by {own.reason or f'{own.scaled:.3g}'}"
         what = f"the source's on {found.engine}, {self.trials[found.i].what}"
         hint = f"{LACKS_TIME}; {hint}" if self._reasons.lacks_time else hint
+        limit = permitted(found.tolerance, apart)
         return MismatchError(
-            f"{where}output '{self.names[found.k]}' differs from {what}: {text}, allowed {found.tolerance.limit:.1e}{beside}",
-            hint=hint,
+            f"{where}output '{self.names[found.k]}' differs from {what}: {text}, allowed {limit}{beside}", hint=hint
         )
 
     def _own_gap(self, i: int, k: int) -> Gap | None:

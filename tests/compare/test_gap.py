@@ -10,7 +10,7 @@ import pytest
 from ortconv.compare.gap import gap, strict_gap
 from ortconv.compare.measure import measure
 from ortconv.compare.pairs import OTHER_FORM
-from ortconv.compare.tolerance import OutputTolerance, accepts, within_errors
+from ortconv.compare.tolerance import OutputTolerance, accepts, permitted, within_errors
 from ortconv.ir.types import DType
 
 ONES, TWOS = np.ones(2, np.float32), np.full(2, 2, np.float32)
@@ -86,3 +86,18 @@ def test_only_floats_may_be_off_by_more_than_their_errors(tolerance: OutputToler
     truth, errors = np.array([100, 50]), np.array([0.0, 1.0])
     assert within_errors(tolerance, truth, np.array([100, 51]), errors)
     assert within_errors(tolerance, truth, np.array([101, 50]), errors) == accepted
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "text"),
+    [
+        (OutputTolerance(1e-5), "1.0e-05"),
+        (OutputTolerance(0.05, DType.FLOAT, True, 0.5), "one step of 0.5 in 2 of 8 elements, where 3 differ"),
+        (OutputTolerance(0.05, DType.FLOAT, True), "5.0e-02, and an RMS of 0.01, where it is 0.31"),
+        (OutputTolerance(0.05, DType.UINT8, True, 1), "one step of 1 in 2 of 8 elements, where 3 differ"),
+        (OutputTolerance(0.05, DType.INT64), "none"),
+    ],
+)
+def test_what_is_permitted_is_said(tolerance: OutputTolerance, text: str) -> None:
+    want = np.ones(8)
+    assert permitted(tolerance, gap(want, want + 0.5 * (np.arange(8) < 3))) == text
