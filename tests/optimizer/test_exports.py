@@ -48,10 +48,10 @@ STATIC = {"batch": 2, "rows": 5}
 
 
 @pytest.mark.parametrize("fixed", [False, True])
-@pytest.mark.parametrize("opset", slow_except([17], (14, 17, 18)))
+@pytest.mark.parametrize("opset", slow_except([17], (17, 18)))
 @pytest.mark.parametrize("unbind", ["gather", "split", "slice", "chunk", "between", "before transposes"])
 def test_timm(fixed: bool, opset: int, unbind: str) -> None:
-    export = Export(**(STATIC if fixed else {}), opset=max(opset, 17))
+    export = Export(**(STATIC if fixed else {}), opset=opset)
     found = ops(optimized(exports.timm(export, unbind=unbind), SYMBOLS))
     assert found[ATTENTION] == 2
     assert {"Transpose", "Split", "Gather", "Softmax"}.isdisjoint(found)

@@ -158,7 +158,6 @@ def test_a_server_that_dies_before_it_reads_a_request_is_found_dead() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no server of workers")
-@pytest.mark.skipif(sys.platform != "linux", reason="there is no server of workers")
 def test_a_result_outlives_the_server() -> None:
     """The server dies after the last call of a worker, and before it reports the end of that worker."""
 
