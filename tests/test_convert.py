@@ -317,6 +317,24 @@ def test_repairs_for_nnapi_come_before_the_rewrites_for_it(tmp_path: Path) -> No
     np.testing.assert_allclose(got, want, atol=0.0501)
 
 
+def test_quantized_nodes_in_float16_are_named_unless_they_become_float32(tmp_path: Path) -> None:
+    """As a converter to float16 leaves a quantized network: Casts around all quantizers."""
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 13]>
+        g (float[2,4] x) => (float[2,2] y) <float s = {0.05}, uint8 z = {128}, int8[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8},
+            int8 n = {0}> {
+            q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) a = Cast<to = 10>(d)
+            v = DequantizeLinear(w, s, n) b = Cast<to = 10>(v) c = MatMul(a, b) f = Cast<to = 1>(c)
+            o = QuantizeLinear(f, s, z) y = DequantizeLinear(o, s, z) }"""
+    )
+    (warning,) = ortconv.convert(proto, tmp_path / "m.ort").warnings
+    assert warning.startswith("1 node between quantizers in float16, such as MatMul 'c': no integer kernels")
+    assert ortconv.convert(proto, tmp_path / "m.ort", optimization_level="basic").warnings == []
+    found = ortconv.convert(proto, tmp_path / "m.ort", enable_passes=["Float16ToFloat32"])
+    assert found.warnings == []
+    assert "QLinearMatMul" in found.operators
+
+
 def test_frozen_initializers_let_nnapi_and_rewrites_have_the_weights(tmp_path: Path) -> None:
     """As in models that PyTorch exported with keep_initializers_as_inputs."""
     proto = onnx.parser.parse_model(

@@ -23,7 +23,7 @@ from ortconv.ortformat.functions import refuse_without_kernel
 from ortconv.ortformat.layout import LARGEST_FILE
 from ortconv.ortformat.releases import target_release
 from ortconv.pipeline.config import STAMP, beside, config_beside, ort_name, require
-from ortconv.pipeline.export_notes import export_notes
+from ortconv.pipeline.export_notes import FLOAT16_TO_FLOAT32, export_notes
 from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import Result
 from ortconv.pipeline.settings import Settings
@@ -142,13 +142,19 @@ def _load(job: _Job) -> Model:
 
             infer_types(model.graph, options.custom_op_library)
         notify(job.observer, "load", model)
-    result.warnings = [*model.warnings, *left_out(), *map(str, export_notes(model.graph))]
+    notes = (note for note in export_notes(model.graph) if note.kind != "float16" or _leaves_float16(job))
+    result.warnings = [*model.warnings, *left_out(), *map(str, notes)]
     if options.float16 and options.use_nnapi:
         result.warnings.append(NO_FLOAT16)
     result.record_source(model)
     if result.constants_before > LARGEST_FILE and not _may_store_fewer_bits(options, job.recipe):
         refuse_many_bytes(model.graph)
     return model
+
+
+def _leaves_float16(job: _Job) -> bool:
+    """True if the level makes integer kernels, but no pass computes float16 nodes in float32."""
+    return bool(job.recipe.above_basic) and all(p.name != FLOAT16_TO_FLOAT32 for p in job.recipe.offload)
 
 
 def _reference(job: _Job, model: Model) -> Reference | None:
