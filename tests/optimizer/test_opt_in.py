@@ -27,7 +27,6 @@ NAMES = {
     "QDQS8ToU8Shared",
     "GeluApproximation",
     "MatMulNBitsAccuracyLevel4",
-    "ErfToExp",
 }
 
 

@@ -39,6 +39,6 @@ _RULES = [r for family in _FAMILIES for r in family.RULES]
 OPT_IN = (
     Pass("Float16ToFloat32", "offload.float32:compute_in_float32"),
     Pass("SignedToUnsigned", "offload.unsigned:make_unsigned"),
-    *(Pass(name, tuple(rules), inexact=name == "ErfToExp") for name, rules in groupby(_RULES, lambda r: r.name)),
+    *(Pass(name, tuple(rules)) for name, rules in groupby(_RULES, lambda r: r.name)),
 )
 """One pass for each name of the rules."""

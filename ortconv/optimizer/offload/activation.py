@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from ortconv.ir.operands import clip_bounds
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import exactly, greatest
+from ortconv.optimizer.conditions import greatest
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, sub, unary
-from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.quantizers import BYTES
+from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.standard_forms import clipped, gelu_by_erf, gelu_by_tanh, is_by_tanh
 from ortconv.optimizer.standard_forms import swish as swish_of
 
@@ -161,71 +158,40 @@ def erf_gelu(m: Match) -> Replacement:
     """Gelu(x) or BiasGelu(x, bias)  ->  0.5 * x * (1 + Erf(x / sqrt(2)))
 
     Counterpart: none: GeluFusion is the reverse
-    Opt-in: more nodes; useful if ErfToExp then replaces Erf.
+    Opt-in: more nodes; useful if ErfToTanh then replaces Erf.
     """
     if not is_float(m.x, m.optional("bias")) or is_by_tanh(m.root) or m.graph.opset() < OLDEST_WITH_ERF:
         return None
     return gelu_by_erf(m.x, m.optional("bias"))
 
 
-ERF_SCALE = 0.3275911
-ERF_COEFFICIENTS = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
-"""Coefficients from Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26. The absolute error is at most 1.5e-7."""
+ERF_RANGE = 4.0
+"""Beyond this number, Erf is 1 in float32."""
 
-STEEP = 2.0**15
+ERF_COEFFICIENTS = (
+    10.66762357, -25.10578973, 23.51761075, -10.25178865, -0.18880895, 6.57699081, 4.51351882,
+)  # fmt: skip
+"""Polynomial in the square of t = x / 4, of the highest power first. Tanh of its product with t is Erf(x), off by 6e-8 at most."""
+
 
 OLDEST_WITH_CLIP = 11
 """The operator set from which Clip has its bounds as inputs."""
 
-FINEST_STEP = 2.0**-10
-"""The smallest scale of 8 bits for which the error of that formula does not matter."""
 
+@rule("ErfToTanh", unary("Erf"))
+def erf_by_tanh(m: Match) -> Replacement:
+    """Erf(x)  ->  Tanh(t * polynomial(t * t)) of t = Clip(x / 4, -1, 1)
 
-@rule("ErfToExp", unary("Erf"))
-def erf_by_exp(m: Match) -> Replacement:
-    """Erf(x)  ->  sign(x) * (1 - polynomial(1 / (1 + 0.3275911 * Abs(x))) * Exp(-x * x)), with sign(x) by two steep Clips
-
-    Opt-in: the absolute error is up to 7e-7, rounding included, which is large relative to results near 0.
+    Opt-in: more nodes; useful only if an accelerator has no Erf. The error is up to 3e-7, and to 6e-7 of results near 0.
     """
-    return _erf(m.x) if m.graph.opset() >= OLDEST_WITH_CLIP else None
-
-
-def _erf(x: NewInput) -> New:
-    """The formula of `erf_by_exp`. Accelerators may compute in float16, where all constants must be finite."""
-    t = div(1, add(mul(op("Abs", x), ERF_SCALE), 1))
+    if m.graph.opset() < OLDEST_WITH_CLIP:
+        return None
+    t = op("Clip", mul(m.x, 1 / ERF_RANGE), -1, 1)
+    square = mul(t, t)
     polynomial: NewInput | float = ERF_COEFFICIENTS[0]
     for c in ERF_COEFFICIENTS[1:]:
-        polynomial = add(mul(polynomial, t), c)
-    tail = mul(mul(polynomial, t), op("Exp", mul(mul(x, x), -1)))
-    sign = op("Clip", mul(op("Clip", mul(x, STEEP), -1, 1), STEEP), -1, 1)
-    return mul(sign, sub(1, tail))
-
-
-@rule("GeluToExp", P("Add", P("Erf", "x"), C("one", where=exactly(1)), commutative=True))
-def one_plus_erf(m: Match) -> Replacement:
-    """Erf(x) + 1, as in GELU  ->  the same with the formula of ErfToExp
-
-    Opt-in: more nodes; useful only if an accelerator has no Erf. The sum is off by a few units in the last place of 1.
-    """
-    return add(_erf(m.x), m.one) if is_float(m.x) and m.graph.opset() >= OLDEST_WITH_CLIP else None
-
-
-@rule("QDQErfToExp", P("QuantizeLinear", P(("Erf", "Gelu"), "x", name="node"), C("scale"), "zero"))
-def quantized_erf(m: Match) -> Replacement:
-    """QuantizeLinear(Erf(x)) to 8 bits  ->  the same with the formula of ErfToExp, also Gelu
-
-    Opt-in: more nodes; useful only if an accelerator has no Erf. The error is below a thousandth of a step.
-    """
-    node, scale = m.node("node"), m.tensor("scale").numpy()
-    if m.root.out.dtype not in BYTES or not np.all(scale >= FINEST_STEP) or not is_float(m.x):
-        return None
-    if m.graph.opset() < OLDEST_WITH_CLIP or is_by_tanh(node):
-        return None
-    if node.op == "Erf":
-        y = _erf(m.x)
-    else:
-        y = mul(mul(m.x, 0.5), add(_erf(mul(m.x, math.sqrt(0.5))), 1))
-    return New("QuantizeLinear", [y, m.scale, m.zero], like=m.root)
+        polynomial = add(mul(polynomial, square), c)
+    return op("Tanh", mul(polynomial, t))
 
 
 RULES = (
@@ -242,7 +208,5 @@ RULES = (
     *elu,
     *tanh_gelu,
     *erf_gelu,
-    *one_plus_erf,
-    *quantized_erf,
-    *erf_by_exp,
+    *erf_by_tanh,
 )

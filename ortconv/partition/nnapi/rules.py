@@ -22,9 +22,7 @@ ROWS: dict[str, NnapiRow] = {row.op: row for family in FAMILIES for row in famil
 _FUSED = "use the operators that it was fused from, which NNAPI supports: convert --use-nnapi leaves them unfused"
 
 INSTEAD: dict[str, str] = {
-    **dict.fromkeys(("Erf", "Gelu"),
-                    "convert --maximize-offload computes GELU by Exp, --enable-pass ErfToExp any Erf; "
-                    f"or export GELU in its approximate form, by Tanh, {CHANGED}"),
+    **dict.fromkeys(("Erf", "Gelu"), f"export GELU in its approximate form, by Tanh, {CHANGED}"),
     **dict.fromkeys(("LayerNormalization", "InstanceNormalization"), "write it as ReduceMean, Sub, Mul, Add, Sqrt and Div"),
     "SpaceToDepth": "write it as Slice and Concat",
     "HardSigmoid": "write it as Mul, Add, Max and Min",
