@@ -11,12 +11,16 @@ from golden import passes_in
 from onnx import TensorProto, helper, numpy_helper
 from rewriting import check, ops, optimized, parse, random_feeds, run
 
+from ortconv.ir.kernels import release_named
 from ortconv.ir.types import DType
+from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
+from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.optimizer.extended.attention import fusion as attention
 from ortconv.optimizer.extended.attention.heads import Heads
 from ortconv.optimizer.extended.attention.mask import Masks
+from ortconv.pipeline import optimize
 from ortconv.runtime.session import Session
 from tests.batches import sampled
 
@@ -511,3 +515,23 @@ def test_a_bias_is_given_each_form_once() -> None:
     grouped = masks.by_groups(bias, replace(heads, count=1, copies=4), before)
     assert (whole.shape, grouped.shape) == ((1, 4, 5, 7), (1, 1, 20, 7))
     assert masks.whole(bias, heads, x, before) is whole
+
+
+def test_a_number_of_keys_that_no_attention_needs_is_computed_in_time() -> None:
+    """The release has no attention with a past, but the mask reads the number of keys, which is then that of both parts."""
+    proto = parse(
+        """g (float[N,2,8] x, float[N,2,P,4] pk, float[N,2,P,4] pv, float[1,1,2,9] m) =>
+            (float[N,2,8] y, float[N,2,T,4] nk, float[N,2,T,4] nv)
+        <int64[4] heads = {0, 0, 2, 4}, int64[3] rows = {0, 0, 8}, int64[1] zero = {0}, int64[1] last = {3},
+            int64[1] from = {-2}, int64[1] to = {-1}> {
+            r = Reshape(x, heads) h = Transpose<perm = [0, 2, 1, 3]>(r)
+            nk = Concat<axis = 2>(pk, h) nv = Concat<axis = -2>(pv, h)
+            kt = Transpose<perm = [0, 1, 3, 2]>(nk) sh = Shape(nk) n = Slice(sh, from, to, zero) c = Slice(m, zero, n, last)
+            s = MatMul(h, kt) b = Add(s, c) p = Softmax<axis = -1>(b) o = MatMul(p, nv)
+            t = Transpose<perm = [0, 2, 1, 3]>(o) y = Reshape(t, rows) }""",
+        17,
+    )
+    model = from_proto(proto)
+    optimize(model, "extended", context=Context(PassSettings(release=release_named("1.15"))))
+    verify(model.graph)
+    assert "Softmax" in ops(model.graph)

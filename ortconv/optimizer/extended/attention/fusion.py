@@ -60,8 +60,8 @@ def fuse(graph: Graph, context: Context) -> int:
     fuser = _Fuser(graph, context, masks, found)
     done = sum(not context.exhausted and fuser.fuse(f) for f in reversed(found))  # first those that read others
     masks.remove_unused()
-    if done:
-        graph.sort()  # keys and values that attention returns may be read before the old position of their product
+    if done or masks.has_measured:
+        graph.sort()  # keys, values and their number may be read before the old position of the product
     return done
 
 

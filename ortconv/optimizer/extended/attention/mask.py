@@ -52,6 +52,8 @@ class Masks:
         """By the kind of mask and what it is made of."""
         self.expanded: dict[Value, list[tuple[Value, set[Element], set[Element]]]] = {}
         self.extents: dict[tuple[Value, int], Value] = {}
+        self.has_measured = False
+        """True once nodes read a number of rows that is computed behind them."""
 
     def fitting(self, biased: Biased, scores: Scores) -> Value | None:
         """The mask as (1 or batch, 1 or heads, queries, keys); None if it cannot be given that shape."""
@@ -323,6 +325,7 @@ class Masks:
                 size = self.size(side, before)
                 if size is not None:
                     _put(pick, size)
+                    self.has_measured = True
 
     def _readers(self, value: Value, op: str) -> list[Node]:
         """The nodes of this graph and operator that read a value."""
