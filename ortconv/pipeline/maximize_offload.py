@@ -210,11 +210,10 @@ def _compute_in_float32(graph: Graph, target: Target, context: Context) -> bool:
     done = float32.widen(graph)
     if done is None:
         return False
-    after = _count_refused(Grouping(graph, target))
-    float32.undo(done)
-    if after > _count_refused(before):
+    if _count_refused(Grouping(graph, target)) > _count_refused(before):
+        float32.undo(done)
         return False
-    float32.compute_in_float32(graph, context)
+    float32.complete(graph, done, context)
     return True
 
 

@@ -11,20 +11,9 @@ from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.einsum import Equation, equation_of
 from ortconv.optimizer.engine import NewInput, Replacement, rule
+from ortconv.optimizer.extended.einsum import permute
 from ortconv.optimizer.offload.parts import op, reshape, shape_of, transpose
 from ortconv.optimizer.pattern import Match, P
-
-
-@rule("EinsumToMatMul", P("Einsum", "x"))
-def order_axes(m: Match) -> Replacement:
-    """Einsum(x) that only orders axes  ->  Transpose(x)
-
-    Counterpart: none
-    """
-    equation = equation_of(m.root)
-    if equation is None or set(equation.operands[0]) != set(equation.out):
-        return None
-    return transpose(m.x, [equation.operands[0].index(c) for c in equation.out])
 
 
 @rule("EinsumToMatMul", P("Einsum", "a", "b"))
@@ -103,4 +92,4 @@ def _ordered(x: NewInput, axes: str, wanted: list[str]) -> NewInput:
     return x.transpose(perm) if isinstance(x, np.ndarray) else transpose(x, perm)
 
 
-RULES = order_axes + multiply_stacks
+RULES = (*(r._replace(name="EinsumToMatMul") for r in permute), *multiply_stacks)
