@@ -5,7 +5,7 @@ from __future__ import annotations
 from string import ascii_letters
 from typing import NamedTuple
 
-from ortconv.ir.graph import Node
+from ortconv.ir.graph import Ints, Node
 
 ELLIPSIS = "..."
 
@@ -22,6 +22,14 @@ class Equation(NamedTuple):
         known = set("".join(self.operands))
         repeats = any(len(set(term)) < len(term) for term in (*self.operands, self.out))
         return not repeats and known.issuperset(self.out) and known.issubset(ascii_letters)
+
+    @property
+    def order(self) -> Ints | None:
+        """The order of the first operand's axes in the result, if the equation does nothing else."""
+        first, *others = self.operands
+        if others or set(first) != set(self.out):
+            return None
+        return Ints(first.index(c) for c in self.out)
 
 
 def equation_of(node: Node) -> Equation | None:

@@ -54,9 +54,8 @@ def labels(node: Node) -> Labels | None:
 def permute(m: Match) -> Replacement:
     """Einsum(x) that only orders axes  ->  Transpose(x)"""
     equation = equation_of(m.root)
-    if equation is None or set(equation.operands[0]) != set(equation.out):
-        return None
-    return New("Transpose", [m.x], {"perm": Ints(equation.operands[0].index(c) for c in equation.out)}, like=m.root)
+    order = None if equation is None else equation.order
+    return None if order is None else New("Transpose", [m.x], {"perm": order}, like=m.root)
 
 
 @rule("EinsumFusion", P("Einsum", "a", C("w")))

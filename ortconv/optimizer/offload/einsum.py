@@ -11,9 +11,16 @@ from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.einsum import Equation, equation_of
 from ortconv.optimizer.engine import NewInput, Replacement, rule
-from ortconv.optimizer.extended.einsum import permute
 from ortconv.optimizer.offload.parts import op, reshape, shape_of, transpose
 from ortconv.optimizer.pattern import Match, P
+
+
+@rule("EinsumToMatMul", P("Einsum", "x"))
+def permute(m: Match) -> Replacement:
+    """Einsum(x) that only orders axes  ->  Transpose(x)"""
+    equation = equation_of(m.root)
+    order = None if equation is None else equation.order
+    return None if order is None else transpose(m.x, order)
 
 
 @rule("EinsumToMatMul", P("Einsum", "a", "b"))
@@ -92,4 +99,4 @@ def _ordered(x: NewInput, axes: str, wanted: list[str]) -> NewInput:
     return x.transpose(perm) if isinstance(x, np.ndarray) else transpose(x, perm)
 
 
-RULES = (*(r._replace(name="EinsumToMatMul") for r in permute), *multiply_stacks)
+RULES = permute + multiply_stacks
