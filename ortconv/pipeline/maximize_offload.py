@@ -16,6 +16,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.engine import Context, Rule, apply, find
 from ortconv.optimizer.levels import opt_in_passes, run_passes
 from ortconv.optimizer.offload import float32, unsigned
+from ortconv.optimizer.offload.arithmetic import WHERE_TO_ARITHMETIC
 from ortconv.optimizer.offload.quantization import WEIGHTS_TO_FLOAT
 from ortconv.optimizer.passes import Pass, by_root
 from ortconv.optimizer.pattern import Match
@@ -35,6 +36,9 @@ FIXED = frozenset({"static-shape", "stop-op", "assigned"})
 
 ANSWERED = (SIGNED, TYPE_ADVICE["nnapi"][DType.FLOAT16])
 """Advice that this follows itself."""
+
+SPECIAL = (WEIGHTS_TO_FLOAT, WHERE_TO_ARITHMETIC)
+"""Passes whose result the target does not support as a whole, so that no trial would accept it."""
 
 HINT = "--maximize-offload rewrites it if that puts more nodes in partitions"
 
@@ -124,15 +128,16 @@ def _rewrite(graph: Graph, target: Target, passes: Sequence[Pass], context: Cont
     """Change types of whole graphs, then rewrite single refused nodes."""
     if any(p.name == unsigned.NAME for p in passes):
         _make_unsigned(graph, target, context)
-    weights = tuple(r for p in passes if p.name == WEIGHTS_TO_FLOAT for r in p.rules)
+    weights, masks = (tuple(r for p in passes if p.name == name for r in p.rules) for name in SPECIAL)
     _make_weights_float(graph, target, weights, context)
     known = len(context.trace)
-    rules = _by_root(p for p in passes if p.name != WEIGHTS_TO_FLOAT)
+    rules = _by_root(p for p in passes if p.name not in SPECIAL)
     work = Grouping(graph, target)
     for offer in _worthwhile(work, list(_offers(work, rules, context)), limits):
         _accept(offer, graph, target, rules, context)
     if len(context.trace) > known:
         _make_weights_float(graph, target, weights, context)
+    _multiply_by_masks(graph, target, masks, context)
 
 
 def repair(graph: Graph, target: Target, names: Collection[str], context: Context) -> bool:
@@ -255,6 +260,37 @@ def _make_weights_float(graph: Graph, target: Target, rules: Iterable[Rule], con
 def _is_refused_near(node: Node, work: Grouping) -> bool:
     """True if the target refuses a node or one of its readers."""
     return any(work.number.get(near) in work.against for near in (node, *node.out.consumers))
+
+
+def _multiply_by_masks(graph: Graph, target: Target, rules: Sequence[Rule], context: Context) -> None:
+    """Rewrite Where nodes between nodes of the target, if it computes no part of their masks."""
+    wheres = [node for node in graph if node.is_op("Where")] if rules else []
+    if not wheres:
+        return
+    work = Grouping(graph, target)
+    dependent: set[Node] = set()
+    for node in graph:
+        if _is_supported(node, work) or any(v.producer in dependent for v in node.present_reads):
+            dependent.add(node)
+    for node in wheres:
+        mask, *operands = node.present_inputs
+        if (
+            mask.producer in dependent
+            or _is_supported(node, work)
+            or FIXED & {o.rule for o in work.against[work.number[node]]}
+        ):
+            continue
+        reads = any(v.producer is not None and _is_supported(v.producer, work) for v in operands)
+        if reads and any(_is_supported(reader, work) for reader in node.out.consumers):
+            _apply_first(rules, node, context)
+
+
+def _is_supported(node: Node, work: Grouping) -> bool:
+    return work.number.get(node) not in work.against
+
+
+def _apply_first(rules: Sequence[Rule], node: Node, context: Context) -> bool:
+    return any(apply(r, node, context) is not None for r in rules)
 
 
 def _refused(work: Grouping) -> list[Sequence[Node]]:

@@ -103,6 +103,35 @@ def test_partitions_are_joined() -> None:
     assert gain.after.multiply_adds == 8 * 4 * 4 > gain.before.multiply_adds
 
 
+def test_masks_of_attention_are_computed_once() -> None:
+    """Two layers whose scores are masked by one input, by different numbers."""
+    model, gain = maximized(
+        "g (float[1,4,4] x, int64[1,4] keys) => (float y)"
+        "<int64 zero = {0}, float lowest = {-3.4028234663852886e38}, float low = {-10000}> {"
+        "hidden = Equal(keys, zero) a = Mul(x, x) b = Where(hidden, lowest, a) c = Softmax(b)"
+        "d = Mul(c, x) e = Where(hidden, low, d) f = Softmax(e)"
+        "h = Mul(f, x) i = Where(hidden, low, h) y = Softmax(i) }"
+    )
+    assert gain.rewrites == {"WhereToMulAdd": 3}
+    assert (gain.before.partitions, gain.after.partitions, gain.before.refused, gain.after.refused) == (4, 1, 4, 3)
+    assert ops(model.graph)["Where"] == 2
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        "a = Exp(x) b = Greater(a, one) c = Where(b, one, a) y = Exp(c)",  # the accelerator computes the mask
+        "a = Equal(k, zero) b = Where(a, one, x) y = Exp(b)",  # no node before it is on the accelerator
+        "a = Exp(x) b = Equal(k, zero) y = Where(b, one, a)",  # no node behind it is
+    ],
+)
+def test_masks_that_stay(graph: str) -> None:
+    _, gain = maximized(
+        f"g (float[2,4] x, int64[1,4] k) => (float y) <float one = {{1}}, int64 zero = {{0}}> {{ {graph} }}"
+    )
+    assert not gain.rewrites
+
+
 def test_operators_on_integers() -> None:
     """The end of a network that onnxruntime quantized in its format QOperator, and a layer whose weights need a repair."""
     model, gain = maximized(
