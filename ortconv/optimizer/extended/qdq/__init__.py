@@ -24,5 +24,10 @@ PASSES = (
     Pass("QDQFinalCleanupTransformer", "extended.qdq.drop:cancel_pair", *QUANTIZE),
 )
 
-OPT_IN = (Pass("QDQS8ToU8Shared", "extended.qdq.signed:shift_shared_activations", *QUANTIZERS, inexact=True),)
+UNSIGNED_WEIGHTS = Pass("Avx2WeightS8ToU8Transformer", "extended.qdq.unsigned_weights:make_unsigned")
+
+OPT_IN = (
+    Pass("QDQS8ToU8Shared", "extended.qdq.signed:shift_shared_activations", *QUANTIZERS, inexact=True),
+    UNSIGNED_WEIGHTS,
+)
 """Passes that run only on request."""
