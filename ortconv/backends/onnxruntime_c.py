@@ -251,6 +251,8 @@ class DirectFile:
     So neither sessions nor runs need memory for them. BackendError with onnxruntime's message if it does not load or run the file.
     """
 
+    notes: tuple[str, ...] = ()
+
     def __init__(self, file: Path, entries: Mapping[str, str]) -> None:
         self._file, self._entries = file, entries
         self._session({})

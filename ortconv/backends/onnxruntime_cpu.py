@@ -1,7 +1,8 @@
 """The backend "onnxruntime": the CPU provider of the real runtime.
 
 Its graph optimizations are switched off, so that it computes the model as written; "onnxruntime:default" keeps the default session
-options of an app. Both run on one thread and log nothing.
+options of an app. Both run on one thread and log nothing. Where its products overflow on this processor, a copy of the model with
+other weights runs, which computes what phones compute (see `onnxruntime_overflow`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from threading import Event, Timer
 from typing import Any, NamedTuple
 
+from ortconv.backends import onnxruntime_overflow
 from ortconv.errors import BackendError, UsageError
 from ortconv.files import is_draft, temporary_folder
 from ortconv.ir.graph import Node
@@ -140,8 +142,8 @@ def _domains() -> set[str]:
 class ModelFile:
     """A model file opened by onnxruntime, with the session options of an app, or without optimizations.
 
-    `entries` are further session entries. Pages of the `external` files leave the process's memory during runs. Raises BackendError
-    with onnxruntime's message if it does not load or run the file.
+    `entries` are further session entries. Pages of the `external` files leave the process's memory during runs. `notes` says so if
+    a copy of the file runs. Raises BackendError with onnxruntime's message if it does not load or run the file.
     """
 
     def __init__(
@@ -149,7 +151,8 @@ class ModelFile:
         external: Collection[Path] = (),
     ) -> None:  # fmt: skip
         self._name = _name(str(file), default)
-        self._call = _runner(_session(str(file), custom_op_library, default=default, entries=entries))
+        session, is_copy = _session(str(file), custom_op_library, default=default, entries=entries)
+        self._call, self.notes = _runner(session), (onnxruntime_overflow.NOTE,) if is_copy else ()
         self._mappings = private_mappings(external) if external else []
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
@@ -182,7 +185,7 @@ class _Program:
 
             model = region_proto(region.graph, region.nodes, region.inputs, region.outputs).SerializeToString()
         self._name = _name(model, self._default)
-        return _session(model, region.custom_op_library, self._default, region.threads, profile)
+        return _session(model, region.custom_op_library, self._default, region.threads, profile)[0]
 
     def run(self, inputs: Sequence[RuntimeValue]) -> list[RuntimeValue]:
         if self._has_run:  # crashes happen in the first run, and the protection would add to the time of each run
@@ -309,14 +312,19 @@ def _session(
     threads: int = 1,
     profile: str | None = None,
     entries: Mapping[str, str] | None = None,
-) -> Any:
-    options = session_options(library, threads, entries or {})
+) -> tuple[Any, bool]:
+    """A session for a model, or for a copy of it whose products do not overflow here. The flag is true for a copy."""
+    options, name = (
+        session_options(library, threads, {**onnxruntime_overflow.ENTRIES, **(entries or {})}),
+        _name(model, default),
+    )
     if not default:
         options.graph_optimization_level = runtime().GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.add_session_config_entry("session.x64quantprecision", "1")
     if profile is not None:
         options.enable_profiling, options.profile_file_prefix = True, profile
-    return opened(model, options, _name(model, default))
+    session = opened(model, options, name)
+    copy = onnxruntime_overflow.exact(model)
+    return (session, False) if copy is None else (opened(copy, options, name), True)
 
 
 def opened(model: str | bytes, options: Any, name: str) -> Any:

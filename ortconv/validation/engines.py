@@ -22,6 +22,11 @@ from ortconv.runtime.session import Session
 class Opened(Protocol):
     """A model file that onnxruntime has opened."""
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on how it runs."""
+        return ()
+
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """All outputs, in the order of the file. BackendError with onnxruntime's message if it does not run."""
 
@@ -50,7 +55,7 @@ def open_file(
     return _FirstThatRuns(partial(_without_copies, file, default, custom_op_library, external), with_copies)
 
 
-class _OpenedAfresh:
+class _OpenedAfresh(Opened):
     """A file that is opened again for each run, with copies of the inputs: onnxruntime may write over constants and inputs."""
 
     def __init__(self, open: Callable[[], Opened]) -> None:
@@ -62,7 +67,7 @@ class _OpenedAfresh:
         return opened.run(deepcopy(dict(feeds)))
 
 
-class _FirstThatRuns:
+class _FirstThatRuns(Opened):
     """A file that can be opened in several ways. The first way in which it loads is used until a run fails, then the next one."""
 
     def __init__(self, *ways: Callable[[], Opened]) -> None:

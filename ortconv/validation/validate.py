@@ -163,6 +163,7 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: bool, needs_p
             f"{runtime_name()} does not load the result: {message_of(error, converted)}", hint=REFUSED
         ) from error
     loaded = EngineResult("onnxruntime", version(), loads=True)
+    expected.notes.extend(opened.notes)
     if "onnxruntime" not in expected.outputs:
         return replace(loaded, skipped=about_source or expected.why_not_numpy)
     results: list[Outputs | None] = []

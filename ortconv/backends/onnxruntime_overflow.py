@@ -1,0 +1,105 @@
+"""Models that onnxruntime computes wrongly on this processor, in a form that it computes as all other processors do.
+
+On x86-64 without VNNI instructions, onnxruntime's kernels add two products of uint8 and int8 in 16 bits, which overflows for
+weights beyond 64. Phones have no such kernels. The same weights as uint8, with a zero point 128 higher, have the same products.
+"""
+
+from __future__ import annotations
+
+import mmap
+from functools import cache
+from pathlib import Path
+from platform import machine
+from typing import TYPE_CHECKING
+
+from ortconv.errors import OrtconvError
+from ortconv.ir.graph import Graph
+from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from ortconv.ir.model import Model
+
+ENTRIES = {"session.x64quantprecision": "1"}
+"""Session entry: where kernels overflow, onnxruntime's optimizer makes uint8 weights."""
+
+NOTE = (
+    "onnxruntime ran a copy with uint8 weights, since its products of uint8 and int8 overflow on this processor, but not on "
+    "phones; for apps here, add --enable-pass Avx2WeightS8ToU8Transformer"
+)
+
+LARGEST = 1 << 30
+"""Models of more bytes stay as they are: a message of protobuf holds 2 GiB."""
+
+NAMES = (b"MatMulInteger", b"QLinearConv", b"QLinearMatMul", b"DynamicQuantize", b"QAttention", b"QGemm")
+"""Parts of the names of the operators in question."""
+
+
+def exact(model: str | bytes) -> bytes | None:
+    """The same model with uint8 weights, for a file or its bytes, if it has products that may overflow here; else None."""
+    if machine() not in ("x86_64", "AMD64") or not _may_have_products(model) or not overflows():
+        return None
+    from ortconv.optimizer.engine import Context
+    from ortconv.optimizer.extended.qdq import UNSIGNED_WEIGHTS
+    from ortconv.optimizer.levels import run_passes
+
+    is_ort = model.endswith(".ort") if isinstance(model, str) else model[4:8] == b"ORTM"
+    try:
+        loaded = _loaded(model, is_ort)
+    except OrtconvError:  # onnxruntime alone judges files
+        return None
+    if not sum(count for _, count in run_passes(loaded.graph, (UNSIGNED_WEIGHTS,), Context())):
+        return None
+    return _serialized(loaded, is_ort)
+
+
+def _may_have_products(model: str | bytes) -> bool:
+    if isinstance(model, bytes):
+        return any(name in model for name in NAMES)
+    size = Path(model).stat().st_size
+    if not 0 < size <= LARGEST:
+        return False
+    with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return any(data.find(name) >= 0 for name in NAMES)
+
+
+def _loaded(model: str | bytes, is_ort: bool) -> Model:
+    if is_ort:
+        from ortconv.ortformat.reader import load, parse
+
+        return parse(model) if isinstance(model, bytes) else load(Path(model))
+    from ortconv.onnxio.load import Reading, from_bytes
+    from ortconv.onnxio.load import load as load_onnx
+
+    reading = Reading(oldest_opset=1)
+    return from_bytes(memoryview(model), reading) if isinstance(model, bytes) else load_onnx(Path(model), reading)
+
+
+def _serialized(model: Model, is_ort: bool) -> bytes:
+    if is_ort:
+        from ortconv.ortformat.writer import serialize
+
+        return b"".join(serialize(model))
+    from ortconv.onnxio.proto import model_proto
+
+    return bytes(model_proto(model).SerializeToString())
+
+
+@cache
+def overflows() -> bool:
+    """True if onnxruntime adds products of uint8 and int8 in 16 bits on this processor."""
+    import numpy as np
+
+    from ortconv.backends.onnxruntime_cpu import opened, session_options
+    from ortconv.onnxio.proto import region_proto
+
+    largest, count = (255, 127), 64
+    graph = Graph()
+    graph.opsets[""] = 13
+    x = graph.add_input("x", TensorType(DType.UINT8, (1, count)))
+    w = graph.constant(Tensor.of(np.full((count, 1), largest[1], np.int8)), "w")
+    node = graph.add_node("MatMulInteger", [x, w], ["y"], types=[TensorType(DType.INT32, (1, 1))])
+    message = region_proto(graph, [node], [x], [node.out]).SerializeToString()
+    session = opened(message, session_options(None, 1, {}), "a product of uint8 and int8")
+    (y,) = session.run(None, {"x": np.full((1, count), largest[0], np.uint8)})
+    return bool(y.item() != largest[0] * largest[1] * count)
