@@ -28,8 +28,11 @@ NOTE = (
     "phones; for apps here, add --enable-pass Avx2WeightS8ToU8Transformer"
 )
 
-LARGEST = 1 << 30
-"""Models of more bytes stay as they are: a message of protobuf holds 2 GiB."""
+LARGE = 16 << 20
+"""A search in more bytes takes longer than the test of the processor."""
+
+LARGEST_MESSAGE = 1 << 30
+"""ONNX models with more bytes of constants stay as they are: a message of protobuf holds 2 GiB."""
 
 NAMES = (b"MatMulInteger", b"QLinearConv", b"QLinearMatMul", b"DynamicQuantize", b"QAttention", b"QGemm")
 """Parts of the names of the operators in question."""
@@ -37,7 +40,7 @@ NAMES = (b"MatMulInteger", b"QLinearConv", b"QLinearMatMul", b"DynamicQuantize",
 
 def exact(model: str | bytes) -> bytes | None:
     """The same model with uint8 weights, for a file or its bytes, if it has products that may overflow here; else None."""
-    if machine() not in ("x86_64", "AMD64") or not _may_have_products(model) or not overflows():
+    if not may_overflow(model):
         return None
     from ortconv.optimizer.engine import Context
     from ortconv.optimizer.extended.qdq import UNSIGNED_WEIGHTS
@@ -46,21 +49,25 @@ def exact(model: str | bytes) -> bytes | None:
     is_ort = model.endswith(".ort") if isinstance(model, str) else model[4:8] == b"ORTM"
     try:
         loaded = _loaded(model, is_ort)
-    except OrtconvError:  # onnxruntime alone judges files
+    except (OrtconvError, MemoryError):  # onnxruntime alone judges files
         return None
-    if not sum(count for _, count in run_passes(loaded.graph, (UNSIGNED_WEIGHTS,), Context())):
+    if not is_ort and loaded.graph.constant_bytes > LARGEST_MESSAGE:
         return None
-    return _serialized(loaded, is_ort)
+    changes = sum(count for _, count in run_passes(loaded.graph, (UNSIGNED_WEIGHTS,), Context()))
+    return _serialized(loaded, is_ort) if changes else None
 
 
-def _may_have_products(model: str | bytes) -> bool:
+def may_overflow(model: str | bytes) -> bool:
+    """True if a model has operators whose products may overflow on this processor."""
+    if machine() not in ("x86_64", "AMD64"):
+        return False
     if isinstance(model, bytes):
-        return any(name in model for name in NAMES)
+        return any(name in model for name in NAMES) and overflows()
     size = Path(model).stat().st_size
-    if not 0 < size <= LARGEST:
+    if not size or (size > LARGE and not overflows()):
         return False
     with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return any(data.find(name) >= 0 for name in NAMES)
+        return any(data.find(name) >= 0 for name in NAMES) and overflows()
 
 
 def _loaded(model: str | bytes, is_ort: bool) -> Model:

@@ -25,7 +25,6 @@ class Opened(Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks on how it runs."""
-        return ()
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """All outputs, in the order of the file. BackendError with onnxruntime's message if it does not run."""
@@ -55,24 +54,30 @@ def open_file(
     return _FirstThatRuns(partial(_without_copies, file, default, custom_op_library, external), with_copies)
 
 
-class _OpenedAfresh(Opened):
+class _OpenedAfresh:
     """A file that is opened again for each run, with copies of the inputs: onnxruntime may write over constants and inputs."""
 
     def __init__(self, open: Callable[[], Opened]) -> None:
         self._open = open
-        self._next: Opened | None = open()
+        first = open()
+        self.notes = first.notes
+        self._next: Opened | None = first
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         opened, self._next = self._next or self._open(), None
         return opened.run(deepcopy(dict(feeds)))
 
 
-class _FirstThatRuns(Opened):
+class _FirstThatRuns:
     """A file that can be opened in several ways. The first way in which it loads is used until a run fails, then the next one."""
 
     def __init__(self, *ways: Callable[[], Opened]) -> None:
         self._ways = deque(ways)
         self._opened = self._open()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self._opened.notes
 
     def _open(self) -> Opened:
         while len(self._ways) > 1:
@@ -97,8 +102,9 @@ def _without_copies(file: Path, default: bool, library: Path | None, external: C
     """onnxruntime maps the external data of an .onnx file; an .ort file is mapped here."""
     from ortconv.backends import onnxruntime_app, onnxruntime_c
     from ortconv.backends.onnxruntime_cpu import ModelFile
+    from ortconv.backends.onnxruntime_overflow import may_overflow
 
-    if file.suffix == ".ort" and onnxruntime_app.can_be_direct(library):
+    if file.suffix == ".ort" and onnxruntime_app.can_be_direct(library) and not may_overflow(str(file)):
         settings = onnxruntime_app.SessionSettings(direct=True)
         return onnxruntime_c.DirectFile(file, {**settings.entries, **AS_STORED})
     return ModelFile(file, default=default, custom_op_library=library, entries=AS_STORED, external=external)
