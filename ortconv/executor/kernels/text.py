@@ -88,7 +88,7 @@ def tfidf_vectorizer(
 
     def vectorize(x: Array) -> Array:
         out = np.zeros((*x.shape[:-1], width), np.float32)
-        for row, target in zip(x.reshape(-1, x.shape[-1]).tolist(), out.reshape(-1, width)):
+        for row, target in zip(np.atleast_2d(x).tolist(), np.atleast_2d(out)):
             counts = np.zeros(len(column), np.float32)
             for gram in _grams(row, min_gram_length, max_gram_length, max_skip_count):
                 if gram in pool:

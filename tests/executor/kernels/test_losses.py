@@ -145,6 +145,14 @@ def test_tfidf_of_words_at_other_places():
     compare("TfIdfVectorizer", [np.array([["a", "b", "a"], ["b", "b", "c"]], object)], attributes)
 
 
+@pytest.mark.parametrize("shape", [(0,), (1, 0), (3, 0)])
+def test_tfidf_without_words(shape):
+    """As after a Tokenizer that finds none."""
+    attributes = {"mode": "TFIDF", "min_gram_length": 1, "max_gram_length": 2, "max_skip_count": 1, "ngram_counts": (0, 2),
+                  "ngram_indexes": (3, 0, 1), "pool_strings": ("a", "b", "a", "b"), "weights": (0.5, 1.5, 2.0)}  # fmt: skip
+    compare("TfIdfVectorizer", [np.empty(shape, object)], attributes)
+
+
 def test_images_need_pillow(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(BackendError, match="Pillow"):
