@@ -26,6 +26,7 @@ PASSES = (
     Pass("CubicUpsampling", "extended.cubic_resize:upsample_with_antialias", "Resize"),
     RESIZES,
     *recurrent.PASSES,
+    Pass("StackReduceFusion", "extended.stack:reduce_operands", "Concat"),
     Pass("FillElimination", "extended.fill:eliminate_filled_operand"),
     Pass("ZeroStateElimination", "extended.fill:eliminate_zero_states"),
     Pass("GemmActivationFusion", "extended.fuse_gemm:fuse_gemm_activation"),
