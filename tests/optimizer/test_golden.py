@@ -35,8 +35,8 @@ def test_result(case: Case) -> None:
 
 REMOVERS = {
     "ConstantFolding", "IfInlining", "EliminateSlice", "ReshapeFusion", "UnusedNodeElimination", "FillElimination",
-    "StackReduceFusion", "StackedSlicesElimination", "StepProductFusion", "StoreFusion", "WhereElimination",
-    "ZeroStateElimination",
+    "StackReduceFusion", "StackedSlicesElimination", "StackedStepsFusion", "StepProductFusion", "StoreFusion",
+    "WhereElimination", "ZeroStateElimination",
 }  # fmt: skip
 """Rewrites after which nobody reads nodes that they do not touch."""
 
