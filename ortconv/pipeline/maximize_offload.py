@@ -16,7 +16,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.engine import Context, Rule, apply, find
 from ortconv.optimizer.levels import opt_in_passes, run_passes
 from ortconv.optimizer.offload import float32, unsigned
-from ortconv.optimizer.offload.arithmetic import WHERE_TO_ARITHMETIC
+from ortconv.optimizer.offload.masks import MASKS
 from ortconv.optimizer.offload.quantization import WEIGHTS_TO_FLOAT
 from ortconv.optimizer.passes import Pass, by_root
 from ortconv.optimizer.pattern import Match
@@ -37,7 +37,7 @@ FIXED = frozenset({"static-shape", "stop-op", "assigned"})
 ANSWERED = (SIGNED, TYPE_ADVICE["nnapi"][DType.FLOAT16])
 """Advice that this follows itself."""
 
-SPECIAL = (WEIGHTS_TO_FLOAT, WHERE_TO_ARITHMETIC)
+SPECIAL = (WEIGHTS_TO_FLOAT, *MASKS)
 """Passes whose result the target does not support as a whole, so that no trial would accept it."""
 
 HINT = "--maximize-offload rewrites it if that puts more nodes in partitions"
@@ -128,7 +128,8 @@ def _rewrite(graph: Graph, target: Target, passes: Sequence[Pass], context: Cont
     """Change types of whole graphs, then rewrite single refused nodes."""
     if any(p.name == unsigned.NAME for p in passes):
         _make_unsigned(graph, target, context)
-    weights, masks = (tuple(r for p in passes if p.name == name for r in p.rules) for name in SPECIAL)
+    weights = [r for p in passes if p.name == WEIGHTS_TO_FLOAT for r in p.rules]
+    masks = [r for p in passes if p.name in MASKS for r in p.rules]
     _make_weights_float(graph, target, weights, context)
     known = len(context.trace)
     rules = _by_root(p for p in passes if p.name not in SPECIAL)
@@ -273,24 +274,26 @@ def _multiply_by_masks(graph: Graph, target: Target, rules: Sequence[Rule], cont
         if _is_supported(node, work) or any(v.producer in dependent for v in node.present_reads):
             dependent.add(node)
     for node in wheres:
-        mask, *operands = node.present_inputs
-        if (
-            mask.producer in dependent
-            or _is_supported(node, work)
-            or FIXED & {o.rule for o in work.against[work.number[node]]}
-        ):
+        if not _is_between(node, work):
             continue
-        reads = any(v.producer is not None and _is_supported(v.producer, work) for v in operands)
-        if reads and any(_is_supported(reader, work) for reader in node.out.consumers):
-            _apply_first(rules, node, context)
+        for r in rules:
+            found = find(r, node, context)
+            if found is not None and found[0].mask.producer not in dependent:
+                apply(r, node, context)
+                break
+
+
+def _is_between(node: Node, work: Grouping) -> bool:
+    """True if the target refuses a node because of its operator, and supports one before and one behind it."""
+    u = work.number[node]
+    if u not in work.against or FIXED & {o.rule for o in work.against[u]}:
+        return False
+    before = any(v.producer is not None and _is_supported(v.producer, work) for v in node.present_inputs)
+    return before and any(_is_supported(reader, work) for reader in node.out.consumers)
 
 
 def _is_supported(node: Node, work: Grouping) -> bool:
     return work.number.get(node) not in work.against
-
-
-def _apply_first(rules: Sequence[Rule], node: Node, context: Context) -> bool:
-    return any(apply(r, node, context) is not None for r in rules)
 
 
 def _refused(work: Grouping) -> list[Sequence[Node]]:

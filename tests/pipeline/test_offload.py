@@ -117,6 +117,24 @@ def test_masks_of_attention_are_computed_once() -> None:
     assert ops(model.graph)["Where"] == 2
 
 
+def test_guards_of_attention_are_multiplications() -> None:
+    """PyTorch sets rows without a key, which are NaN, to zero."""
+    source = (
+        "g (float[1,2,4,4] x, int64[1,4] keys) => (float y) <int64 zero = {0}, float lowest = {-inf}, float none = {0}> {"
+        "hidden = Equal(keys, zero) mask = Where(hidden, lowest, none)"
+        "a = MatMul(x, x) b = Add(a, mask) c = Softmax(b) n = IsNaN(c) d = Where(n, none, c) e = MatMul(d, x)"
+        "f = MatMul(e, x) h = Add(mask, f) i = Softmax(h) o = IsNaN(i) j = Where(o, none, i) y = MatMul(j, x) }"
+    )
+    model, gain = maximized(source, limits=Limits())
+    assert gain.rewrites == {"NanGuardToMul": 2}
+    assert (gain.before.partitions, gain.after.partitions) == (3, 1)
+    proto = parse(source, 17)
+    x = np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype(np.float32)
+    for keys in ([0, 0, 0, 0], [1, 0, 0, 1]):
+        feeds = {"x": x, "keys": np.array([keys])}
+        np.testing.assert_allclose(run(model_proto(model), feeds)[0], run(proto, feeds)[0], 1e-5, 1e-6)
+
+
 @pytest.mark.parametrize(
     "graph",
     [

@@ -14,6 +14,7 @@ from ortconv.optimizer.offload import (
     attention,
     convolution,
     einsum,
+    masks,
     matmul,
     movement,
     normalization,
@@ -33,6 +34,7 @@ _FAMILIES = (
     resize,
     quantization,
     normalization,
+    masks,
 )
 _RULES = [r for family in _FAMILIES for r in family.RULES]
 

@@ -7,7 +7,6 @@ from functools import partial, reduce
 
 import numpy as np
 
-from ortconv.ir.graph import Value
 from ortconv.ir.operands import scalar
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -135,38 +134,4 @@ def cosine(m: Match) -> Replacement:
     return sub(1, mul(mul(sine, sine), 2))
 
 
-WHERE_TO_ARITHMETIC = "WhereToMulAdd"
-
-ABSORBING = 2.0**100
-"""In float32, the sum of a number of this magnitude and one below 2**75 is the larger number."""
-
-
-@rule(WHERE_TO_ARITHMETIC, P("Where", "mask", "a", "b"))
-def select(m: Match) -> Replacement:
-    """Where(mask, a, b)  ->  a * w + b * (1 - w) with w = Where(mask, 1, 0); b + Where(mask, a, 0) for an infinite or very large a
-
-    Opt-in: more nodes; useful only if an accelerator has no Where, and the mask is known before it computes. Infinite and NaN
-        elements reach the result even if the mask hides them.
-    """
-    a, b = m.a, m.b
-    numbers = scalar(a), scalar(b)
-    if not is_float(a, b) or None not in numbers or not _is_selectable(a) or not _is_selectable(b):
-        return None
-    if abs(numbers[0] or 0) >= ABSORBING:
-        return add(op("Where", m.mask, a, 0.0), b)
-    if abs(numbers[1] or 0) >= ABSORBING:
-        return add(a, op("Where", m.mask, 0.0, b))
-    weight = op("Where", m.mask, 1.0, 0.0)
-    if numbers[1] == 0 and a.rank is not None and a.rank >= (b.rank or 0):
-        return mul(a, weight)
-    rest = mul(b, sub(1, weight))
-    return rest if numbers[0] == 0 and b.rank is not None and b.rank >= (a.rank or 0) else add(mul(a, weight), rest)
-
-
-def _is_selectable(value: Value) -> bool:
-    """True unless the value has constant elements that are NaN, or infinite ones among several."""
-    const = value.constant
-    return const is None or bool(np.isfinite(const.numpy()).all()) or (const.size == 1 and not np.isnan(const.item()))
-
-
-RULES = pairs + power + division + subtraction + negation + magnitude + ceiling + reciprocal + cosine + select
+RULES = pairs + power + division + subtraction + negation + magnitude + ceiling + reciprocal + cosine
