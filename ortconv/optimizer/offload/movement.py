@@ -16,7 +16,18 @@ from ortconv.optimizer.basic.pad import pad_value
 from ortconv.optimizer.basic.transpose_handlers import compress
 from ortconv.optimizer.conditions import RESHAPES, split_sizes, stated_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import integers, is_float, mul, op, reshape, reshaped, shape_of, sliced, transpose
+from ortconv.optimizer.offload.parts import (
+    integers,
+    is_float,
+    may_be_infinite,
+    mul,
+    op,
+    reshape,
+    reshaped,
+    shape_of,
+    sliced,
+    transpose,
+)
 from ortconv.optimizer.parts import slice_of
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
@@ -352,10 +363,11 @@ LONGEST_SUM = 512
 def cumulative(m: Match) -> Replacement:
     """CumSum(x)  ->  MatMul(x, triangle of ones), between Transposes unless the axis is the last
 
-    Opt-in: for each sum as many products as the axis has elements; an infinite element makes its whole row NaN.
+    Opt-in: for each sum as many products as the axis has elements. An infinite element makes its whole row NaN, so x must not
+    depend on an infinite constant or on the logarithm of a sigmoid.
     """
     rank = m.x.rank
-    if not is_float(m.x) or rank is None or rank < 2:
+    if not is_float(m.x) or rank is None or rank < 2 or may_be_infinite(m.x):
         return None
     axis = int(scalar(m.axis) or 0) % rank
     size = m.x.dim(axis)

@@ -11,12 +11,12 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.operands import axes_of
 from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.types import Shape
-from ortconv.optimizer.conditions import FLOATS
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
     add,
     div,
     is_float,
+    may_be_infinite,
     mul,
     only_first,
     op,
@@ -154,10 +154,11 @@ def reduced_max(m: Match) -> Replacement:
     Also ReduceMin, with the signs changed before and after.
 
     Opt-in: more nodes; useful only if an accelerator supports pooling but not these reductions. A pool of infinite elements
-    gives the largest finite number, so x must not depend on an infinite constant, such as a mask has.
+    gives the largest finite number, so x must not depend on an infinite constant, such as a mask has,
+    or on the logarithm of a sigmoid.
     """
     found = _reduced(m)
-    if found is None or _may_be_infinite(m.x):
+    if found is None or may_be_infinite(m.x):
         return None
     shape, axes = found
     kept = [a for a in range(len(shape)) if a not in axes]
@@ -169,21 +170,6 @@ def reduced_max(m: Match) -> Replacement:
     size = rows, math.prod(shape) // rows
     y = _largest(x, *size) if m.root.op == "ReduceMax" else mul(_largest(mul(x, -1), *size), -1)
     return reshape(y, [1 if a in axes else d for a, d in enumerate(shape)] if m.root.attr("keepdims", 1) else rest)
-
-
-MOST_SEARCHED = 100
-"""Infinite constants are sought among this number of values."""
-
-
-def _may_be_infinite(x: Value) -> bool:
-    """True if one of the nearest values from which x is computed is a constant with an infinite element."""
-    found = [x]
-    for value in found:
-        if value.constant is not None and value.dtype in FLOATS and np.isinf(value.constant.numpy()).any():
-            return True
-        if value.producer is not None and len(found) < MOST_SEARCHED:
-            found += [v for v in value.producer.present_inputs if v not in found]
-    return False
 
 
 def _rows(m: Match) -> tuple[tuple[int, ...], int, int] | None:

@@ -8,8 +8,10 @@ from functools import partial
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Ints, Node, Value
+from ortconv.ir.operands import producer_of
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import FLOATS
 from ortconv.optimizer.engine import New, NewInput
 from ortconv.optimizer.pattern import P
 
@@ -28,6 +30,29 @@ def shape_of(value: Value | None) -> tuple[int, ...] | None:
 def only_first(node: Node) -> bool:
     """True if at most the first of a node's outputs is used."""
     return not any(v.is_used for v in node.present_outputs[1:])
+
+
+MOST_SEARCHED = 100
+"""Sources of infinity are sought among this number of values."""
+
+_REACH_ZERO = ("Sigmoid", "HardSigmoid", "Softmax", "Exp", "Relu", "Abs")
+
+
+def may_be_infinite(x: Value) -> bool:
+    """True if one of the nearest values from which x is computed is a constant with an infinite element, or the logarithm of a
+    result that reaches 0 without overflow elsewhere, such as a sigmoid.
+    """
+    found = [x]
+    for value in found:
+        if value.constant is not None and value.dtype in FLOATS and np.isinf(value.constant.numpy()).any():
+            return True
+        if (node := value.producer) is None:
+            continue
+        if node.is_op("Log") and producer_of(node.inputs[0], *_REACH_ZERO) is not None:
+            return True
+        if len(found) < MOST_SEARCHED:
+            found += [v for v in node.present_inputs if v not in found]
+    return False
 
 
 def integers(values: Iterable[int]) -> Array:
