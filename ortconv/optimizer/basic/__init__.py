@@ -35,6 +35,8 @@ PASSES = (
     Pass("SqueezePropagation", "basic.squeeze:propagate_squeezes", "Squeeze"),
     Pass("ExpandPropagation", "basic.broadcast:propagate_expands", "Expand"),
     Pass("StoredPartElimination", "basic.stores:read_before_store", "ScatterND", "ScatterElements"),
+    Pass("StoredRowsFusion", "basic.stores:join_stored_rows", "ScatterND", "ScatterElements"),
+    Pass("TransposedStoreFusion", "basic.stores:fuse_transposed_stores", "ScatterND", "ScatterElements"),
     Pass("StoreFusion", "basic.stores:fuse_stores", "ScatterND", "ScatterElements"),
     Pass("IndexedMaskFusion", "basic.mask_index:RULES", "Attention", "Gather", "GatherND", "And", "Where"),
     NAN_GUARDS,

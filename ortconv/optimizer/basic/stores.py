@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operands import constant_of, own_producer, producer_of
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.basic.mask_index import LARGEST, runs_along, strides
 from ortconv.optimizer.conditions import RESHAPES, array_of, equal_shapes, same_dim, uniform
-from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.parts import AxisRange, picked_part
+from ortconv.optimizer.engine import Context, New, NewInput, Replacement, insert_new, rule
+from ortconv.optimizer.parts import AxisRange, picked_part, sliced_part
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.permutation import compose, identity, transpose_perm
 
 SCATTERS = ("ScatterND", "ScatterElements")
 
@@ -162,27 +164,35 @@ def _padded(store: Store) -> Replacement:
 
 def _joined(stores: list[Store]) -> Replacement:
     """Concat of the stored parts, and of the parts between them."""
-    x, found = stores[-1].x, [(store.part, store.updates) for store in stores]
-    parts = {part[1:]: updates for part, updates in reversed(found) if part is not None}
-    axes = {axis for axis, *_ in parts}
-    size = x.dim(min(axes, default=0))
-    if None in (part for part, _ in found) or len(axes) != 1 or not isinstance(size, int):
+    x, parts = stores[-1].x, _parts(stores)
+    if parts is None:
         return None
-    pieces = _pieces(x, dict(sorted(parts.items(), key=lambda item: item[0])), size)
+    axis = parts[0][0].axis
+    pieces = _pieces(x, axis, parts)
     slices = sum(isinstance(piece, New) for piece in pieces)
-    return New("Concat", pieces, {"axis": min(axes)}) if pieces and slices < len(stores) else None
+    return New("Concat", pieces, {"axis": axis}) if pieces and slices < len(stores) else None
 
 
-def _pieces(x: Value, parts: dict[tuple[int, int, int], Value], size: int) -> list[NewInput]:
-    """The parts (axis, start, end) of an axis of this size, and those of x between them; [] if parts overlap."""
+def _parts(stores: list[Store]) -> list[tuple[AxisRange, Value]] | None:
+    """The stored parts along one axis of known length, in order, with what is stored there last; None if they have other forms."""
+    found = [(part, store.updates) for store in stores if (part := store.part) is not None]
+    axes = {part.axis for part, _ in found}
+    if len(found) < len(stores) or len(axes) != 1 or not isinstance(stores[-1].x.dim(min(axes)), int):
+        return None
+    last = {item[0][1:]: item for item in reversed(found)}
+    return [last[bounds] for bounds in sorted(last)]
+
+
+def _pieces(x: Value, axis: int, parts: Sequence[tuple[AxisRange, NewInput]]) -> list[NewInput]:
+    """The parts of an axis, and those of x between them; [] if parts overlap."""
     pieces: list[NewInput] = []
-    end = axis = 0
-    for (axis, start, stop), updates in parts.items():
-        if start < end:
+    end, size = 0, x.dim(axis)
+    for part, updates in parts:
+        if part.start < end:
             return []
-        pieces += [_rest(x, axis, end, start)] * (start > end) + [updates]
-        end = stop
-    return pieces + [_rest(x, axis, end, size)] * (end < size)
+        pieces += [_rest(x, axis, end, part.start)] * (part.start > end) + [updates]
+        end = part.end
+    return pieces + ([_rest(x, axis, end, size)] if isinstance(size, int) and end < size else [])
 
 
 def _rest(x: Value, axis: int, start: int, end: int) -> NewInput:
@@ -191,6 +201,25 @@ def _rest(x: Value, axis: int, start: int, end: int) -> NewInput:
     if const is not None:
         return np.ascontiguousarray(const.numpy().take(range(start, end), axis))
     return New("Slice", [x, *(np.array([n], np.int64) for n in (start, end, axis))], {})
+
+
+@rule("TransposedStoreFusion", P("Transpose", P(SCATTERS, "x", "index", "updates", name="store")))
+def fuse_transposed_stores(m: Match) -> Replacement:
+    """Transpose(Transpose(x) with stored parts)  ->  Concat of the parts, transposed, and of the parts of x between them
+
+    For Transposes that cancel out, as exporters write x[..., :n] = y.
+    """
+    node, back = m.node("store"), transpose_perm(m.root) or ()
+    last = store_of(node)
+    stores = _chain(node, last) if last is not None else []
+    move = producer_of(stores[-1].x, "Transpose") if stores else None
+    perm, parts = transpose_perm(move), _parts(stores)
+    if move is None or perm is None or not parts or compose(perm, back) != identity(len(perm)):
+        return None
+    axis, attrs = perm[parts[0][0].axis], {"perm": Ints(back)}
+    moved = [(part, New("Transpose", [updates], attrs)) for part, updates in parts]
+    pieces = _pieces(move.present_inputs[0], axis, moved)
+    return New("Concat", pieces, {"axis": axis}) if pieces else None
 
 
 @rule(
@@ -224,3 +253,44 @@ def _from_updates(node: Node, store: Store, part: AxisRange, wanted: AxisRange) 
     ):
         return before.present_inputs[0]
     return New("Gather", [store.updates, np.array(wanted.start - part.start, np.int64)], {"axis": part.axis})
+
+
+def join_stored_rows(graph: Graph, context: Context) -> int:
+    """Slice(stored x, larger part)  ->  Concat(Slice(x, its first part), what is stored there), if the graph has that Slice
+
+    Also with a Slice behind the stored part. So rows that depend on the rows before them are joined, not stored one by one.
+    """
+    places = {node: place for place, node in enumerate(graph)}
+    return sum(_join(node, places, context) for node in reversed(context.nodes(graph, {("", "Slice")})))
+
+
+def _join(root: Node, places: Mapping[Node, int], context: Context) -> bool:
+    wanted = sliced_part(root.out)
+    store = store_of(producer_of(wanted.x, *SCATTERS)) if wanted is not None else None
+    pieces = [] if wanted is None or store is None else _around(store, wanted, _earlier(store.x, root, places))
+    if not pieces or not context.may_touch(root):
+        return False
+    graph, label = root.parent, root.label
+    joined = insert_new(New("Concat", pieces, {"axis": wanted.axis if wanted else 0}, types=[root.out.type]), root)
+    graph.replace(root.out, joined.out)
+    graph.remove_dead(root)
+    context.record("StoredRowsFusion", label, 1, 1)
+    return True
+
+
+def _earlier(x: Value, root: Node, places: Mapping[Node, int]) -> dict[AxisRange | None, Value]:
+    """The Slices of x that are before a node in its graph, by the part that they select."""
+    readers = [reader for reader, slot in x.uses if slot == 0 and reader.is_op("Slice")]
+    return {sliced_part(r.out): r.out for r in readers if places.get(r, len(places)) < places[root]}
+
+
+def _around(store: Store, wanted: AxisRange, slices: Mapping[AxisRange | None, Value]) -> list[Value]:
+    """What is stored, between Slices of the tensor before the store; [] if these are not the wanted part, or one is missing."""
+    part = store.part
+    if part is None or part.axis != wanted.axis:
+        return []
+    bounds = ((wanted.start, part.start), (part.end, wanted.end))
+    rests = [[slices.get(AxisRange(store.x, part.axis, *ends))] * (ends[0] != ends[1]) for ends in bounds]
+    pieces = [*rests[0], store.updates, *rests[1]]
+    found = [piece for piece in pieces if piece is not None]
+    return found if len(found) == len(pieces) > 1 else []
