@@ -44,15 +44,18 @@ def may_be_infinite(x: Value) -> bool:
     """
     found = [x]
     for value in found:
-        if value.constant is not None and value.dtype in FLOATS and np.isinf(value.constant.numpy()).any():
+        if _brings_infinity(value):
             return True
-        if (node := value.producer) is None:
-            continue
-        if node.is_op("Log") and producer_of(node.inputs[0], *_REACH_ZERO) is not None:
-            return True
-        if len(found) < MOST_SEARCHED:
-            found += [v for v in node.present_inputs if v not in found]
+        if value.producer is not None and len(found) < MOST_SEARCHED:
+            found += [v for v in value.producer.present_inputs if v not in found]
     return False
+
+
+def _brings_infinity(value: Value) -> bool:
+    if value.constant is not None and value.dtype in FLOATS and np.isinf(value.constant.numpy()).any():
+        return True
+    log = producer_of(value, "Log")
+    return log is not None and producer_of(log.inputs[0], *_REACH_ZERO) is not None
 
 
 def integers(values: Iterable[int]) -> Array:
