@@ -126,8 +126,10 @@ def _before(f: Factors) -> Factors | None:
         return None
     if node.op in ("Cos", "Sin", "Mul"):
         return _before_function(f, node)
-    if node.op in ("Split", "Slice", "Concat"):
-        return _before_part(f, node)
+    if node.op in ("Split", "Slice"):
+        return _before_part(f)
+    if node.op in ("Concat", "Tile"):
+        return _before_join(f, node)
     if node.op == "Gather":
         return _before_gather(f, node)
     if node.op == "GatherND":
@@ -145,17 +147,23 @@ def _before_function(f: Factors, node: Node) -> Factors | None:
     return f._replace(value=x, functions=(*f.functions, node))
 
 
-def _before_part(f: Factors, node: Node) -> Factors | None:
-    """Before a Split or Slice of columns, or a Concat of a value with itself along the columns."""
-    if node.op != "Concat":
-        part = part_of(f.value)
-        found = part is not None and part.axis == f.axes[3]
-        return f._replace(value=part.x, columns=f.columns + part.start) if part is not None and found else None
+def _before_part(f: Factors) -> Factors | None:
+    """Before a Split or Slice of columns."""
+    part = part_of(f.value)
+    found = part is not None and part.axis == f.axes[3]
+    return f._replace(value=part.x, columns=f.columns + part.start) if part is not None and found else None
+
+
+def _before_join(f: Factors, node: Node) -> Factors | None:
+    """Before a Concat of a value with itself along the columns, or a Tile along them."""
     x, rank = node.present_inputs[0], f.value.rank or 1
     width = x.dim(f.column_axis)
-    if node.attr("axis", 0) % rank != f.axes[3] or set(node.inputs) != {x} or not isinstance(width, int):
-        return None
-    return f._replace(value=x, columns=f.columns % width)
+    if node.op == "Tile":
+        axes = [axis for axis, count in enumerate(ints(node.inputs[1]) or ()) if count != 1]
+        joined = axes == [f.axes[3]]
+    else:
+        joined = node.attr("axis", 0) % rank == f.axes[3] and set(node.inputs) == {x}
+    return f._replace(value=x, columns=f.columns % width) if joined and isinstance(width, int) else None
 
 
 def _before_gather(f: Factors, node: Node) -> Factors | None:
