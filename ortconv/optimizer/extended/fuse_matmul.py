@@ -7,14 +7,15 @@ from itertools import product
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.graph import Attribute, Ints, Node, Value
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import equal_shapes, keeps_rank, numbers, same_dim, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.extended.transpose import halves
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
-from ortconv.optimizer.permutation import compose, operand_perm, transpose_perm
+from ortconv.optimizer.permutation import compose, operand_perm, permuted_type, transpose_perm
 
 
 def _products(a: PatternInput, b: PatternInput) -> tuple[P, P]:
@@ -67,6 +68,24 @@ def fuse_transpose_before_reshape(m: Match) -> Replacement:
     shape = (*after[:-2], after[-1], after[-2])
     stacked = New("Reshape", [m.inner, Tensor.of(np.array(shape, np.int64))], types=[with_shape(m.inner, shape)])
     return _fused(m, (m.other, stacked), {**matmul.attrs, "transB": 1, "transBatchB": 0})
+
+
+@rule("MatmulTransposeFusion", *_products("other", P("Transpose", "inner", name="transpose")))
+def keep_last_axis(m: Match) -> Replacement:
+    """MatMul(a, Transpose(b))  ->  FusedMatMul<transB>(a, Transpose(b)) with the last axis of b in place, if more axes move
+
+    Counterpart: none: its kernel then moves elements one by one
+    """
+    matmul, perm = m.node("matmul"), transpose_perm(m.node("transpose")) or ()
+    kept = (*perm[:-2], *perm[:-3:-1])
+    if halves(perm, m.inner) is None or kept[-1] != len(perm) - 1 or min(len(perm), m.other.rank or 0) < 2:
+        return None
+    if any(matmul.attr(name, 0) for name in ("transB", "transBatchB")):
+        return None
+    if not _is_supported(matmul) or not _is_never_empty(m, "B"):
+        return None
+    moved = New("Transpose", [m.inner], {"perm": Ints(kept)}, types=[permuted_type(m.inner.type, kept)])
+    return _fused(m, (m.other, moved), {**matmul.attrs, "transB": 1, "transBatchB": 0})
 
 
 def _inner(m: Match) -> NewInput:
@@ -174,5 +193,5 @@ def _merges_leading_axes(value: Value, stack: Value) -> bool:
     return len(after) == 3 <= len(before) and all(map(same_dim, before[-2:], after[-2:]))
 
 
-TRANSPOSED = fuse_transpose + fuse_transpose_before_reshape
+TRANSPOSED = fuse_transpose + keep_last_axis + fuse_transpose_before_reshape
 SCALED = fuse_scaled_operand + fuse_scaled_product
