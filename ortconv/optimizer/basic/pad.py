@@ -1,4 +1,7 @@
-"""Moves a Pad before Conv or pooling, and a Slice behind Conv or ConvTranspose, into the node's own padding."""
+"""Moves a Pad before Conv or pooling, and a Slice behind Conv or ConvTranspose, into the node's own padding.
+
+Also orders computed pads.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,9 @@ from ortconv.ir.shape_rules import spatial_pads
 from ortconv.ir.slices import AxisSlice, axis_slices, selected
 from ortconv.ir.types import INT32_MAX, Dim, DType
 from ortconv.optimizer.conditions import FLOATS, greatest, is_nonnegative, stated_pads
-from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.permutation import transpose_perm
 
 DILATED = 19
 """The version of AveragePool that has dilations, and in onnxruntime a kernel of its own."""
@@ -166,4 +170,53 @@ def _covers(conv: Node, axis: int, pads: Sequence[int]) -> bool:
     return conv.op == "Conv" and isinstance(size, int) and pads[axis] + pads[axes + axis] >= dilation * (size - 1)
 
 
-RULES = fuse_pad + fuse_crop
+_REORDERED = P("Slice", P("Reshape", "pads", ..., name="pairs"), ..., name="reverse")
+
+
+@rule("PadListFusion", P("Reshape", P("Transpose", _REORDERED, name="swap"), ..., name="whole"))
+def fuse_pad_list(m: Match) -> Replacement:
+    """Reshape(Transpose(Slice(Reshape(pads, (-1, 2)))), (-1))  ->  Concat of the elements of pads in their new order
+
+    As TorchScript reorders computed pads, which are two for each axis, the last axis first.
+    """
+    elements = _list(m.pads)
+    shapes = [ints(m.node(name).inputs[1]) for name in ("pairs", "whole")]
+    if shapes != [(-1, 2), (-1,)] or transpose_perm(m.node("swap")) != (1, 0) or m.root.out.dtype is not DType.INT64:
+        return None
+    rows = _rows(m.node("reverse"), len(elements) // 2)
+    parts = _runs([elements[2 * row + column] for column in (0, 1) for row in rows])
+    return New("Concat", parts, {"axis": 0}, like=m.root) if len(parts) > 1 else None
+
+
+def _list(value: Value) -> list[int | Value]:
+    """The numbers, and lists of one element, that are joined to a list; [] if it has other parts."""
+    known, join = ints(value), producer_of(value, "Concat")
+    if known is not None or value.shape == (1,):
+        return [*known] if known is not None else [value]
+    parts = [_list(part) for part in join.present_inputs] if join is not None else []
+    return [element for part in parts for element in part] if all(parts) else []
+
+
+def _rows(reverse: Node, count: int) -> Sequence[int]:
+    """The rows that a Slice selects of a matrix; () if they are unknown."""
+    found = axis_slices(reverse, ints) or []
+    if len(found) != 1 or found[0].axis not in (0, -2):
+        return ()
+    start, end, _, step = found[0]
+    return () if start is None or end is None else selected(start, end, step, count)
+
+
+def _runs(elements: Sequence[int | Value]) -> list[NewInput]:
+    """The same elements, with numbers that follow each other in one list."""
+    parts: list[NewInput] = []
+    numbers: list[int] = []
+    for element in elements:
+        if isinstance(element, int):
+            numbers.append(element)
+            continue
+        parts += [*([np.array(numbers, np.int64)] if numbers else []), element]
+        numbers = []
+    return parts + ([np.array(numbers, np.int64)] if numbers else [])
+
+
+RULES = fuse_pad + fuse_crop + fuse_pad_list
