@@ -238,9 +238,10 @@ def _take(graphs: Sequence[GraphProto], read: TypeReader) -> TypesByGraph:
     Element types of subgraph inputs and outputs stay: without them, onnx infers nothing for an If.
     """
     found: TypesByGraph = []
+    symbols = input_symbols(graphs[0])
     for i, sub in enumerate(graphs):
         stated = _declared(sub, read, is_body=i > 0)
-        found.append(stated if i else without_doubtful(sub, stated))
+        found.append(without_doubtful(sub, stated, symbols, is_body=i > 0))
         del sub.value_info[:]
         for info in sub.output if i == 0 else ():
             info.ClearField("type")

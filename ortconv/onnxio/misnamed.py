@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from itertools import chain, count, islice
 
 from ortconv.errors import OrtconvError
@@ -25,16 +25,20 @@ LEAST_PRIME = 101
 INVENTED_BY_TORCH = re.compile(r".+_dim_\d+$")
 
 
-def without_doubtful(graph: GraphProto, declared: dict[str, ValueType]) -> dict[str, ValueType]:
+def without_doubtful(
+    graph: GraphProto, declared: dict[str, ValueType], symbols: Container[str], *, is_body: bool
+) -> dict[str, ValueType]:
     """The declared types of a graph, without the names that torch invents if several dimensions of outputs have them.
 
     torch gives one name to dimensions of which it knows nothing, such as a batch and a height, or heights of several outputs.
+    It gives names of the model's outputs to dimensions of a body's outputs, too, so none of these counts. `symbols` are those
+    of the model's inputs.
     """
     shapes = {info.name: _dims(declared.get(info.name)) for info in graph.output}
     names = Counter(
         d for d in chain.from_iterable(shapes.values()) if isinstance(d, str) and INVENTED_BY_TORCH.match(d)
     )
-    doubtful = {name for name, times in names.items() if times > 1}.difference(input_symbols(graph))
+    doubtful = {name for name, times in names.items() if (is_body or times > 1) and name not in symbols}
     return {name: _without(type, doubtful) if name in shapes else type for name, type in declared.items()}
 
 

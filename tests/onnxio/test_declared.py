@@ -114,6 +114,19 @@ def test_names_that_torch_invents_are_dropped_where_several_dimensions_have_them
     assert [v.shape for v in model.graph.outputs] == expected
 
 
+def test_names_that_torch_invents_are_dropped_in_branches() -> None:
+    """torch gives names of the graph's outputs to dimensions of branches."""
+    branches = (
+        "then_branch = t () => (float[Div8_dim_2, Div8_dim_3] u) { u = c.Own(x) },"
+        " else_branch = e () => (float[N, Div8_dim_2] v) { v = c.Own(x) }"
+    )
+    model = loaded(f"g (bool c, float[N, M] x) => (float[4, N, Div8_dim_2] y) {{ a = If<{branches}>(c) y = c.Own(a) }}")
+    assert {name: shape for name, shape in shapes(model.graph).items() if name in "uv"} == {
+        "u": "float[?,?]",
+        "v": "float[N,?]",
+    }
+
+
 def test_one_contradiction_makes_all_declared_dimensions_doubtful() -> None:
     """What a custom operator makes keeps its declared rank alone."""
     text = "g (float[N, 3] x) => (float[1, 3] y) <float[1, 3] a, float[1, 5] b> {{ a = Relu(x) b = c.Custom(a) y = {0}(b) }}"
