@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, count, islice
 
 from ortconv.errors import OrtconvError
@@ -26,7 +26,7 @@ INVENTED_BY_TORCH = re.compile(r".+_dim_\d+$")
 
 
 def without_doubtful(
-    graph: GraphProto, declared: dict[str, ValueType], symbols: Container[str], *, is_body: bool
+    graph: GraphProto, declared: dict[str, ValueType], symbols: Iterable[str], *, is_body: bool
 ) -> dict[str, ValueType]:
     """The declared types of a graph, without the names that torch invents if several dimensions of outputs have them.
 
@@ -35,11 +35,13 @@ def without_doubtful(
     of the model's inputs.
     """
     shapes = {info.name: _dims(declared.get(info.name)) for info in graph.output}
-    names = Counter(
-        d for d in chain.from_iterable(shapes.values()) if isinstance(d, str) and INVENTED_BY_TORCH.match(d)
-    )
-    doubtful = {name for name, times in names.items() if (is_body or times > 1) and name not in symbols}
+    names = Counter(filter(_is_invented, chain.from_iterable(shapes.values())))
+    doubtful = {str(name) for name, times in names.items() if times > (0 if is_body else 1)}.difference(symbols)
     return {name: _without(type, doubtful) if name in shapes else type for name, type in declared.items()}
+
+
+def _is_invented(dim: Dim) -> bool:
+    return isinstance(dim, str) and INVENTED_BY_TORCH.match(dim) is not None
 
 
 def _without(type: ValueType, names: set[str]) -> ValueType:
