@@ -36,6 +36,11 @@ def _centered(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) ->
     return div(d, _root(d, axes, epsilon, graph))
 
 
+def _centered_twice(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) -> New:
+    """The same for images: the mean of thousands of elements is rounded, and what is left of it is centered in turn."""
+    return _centered(sub(x, mean(x, axes, graph)), axes, epsilon, graph)
+
+
 def _root(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) -> New:
     """The square root of the mean of squares plus epsilon."""
     return op("Sqrt", add(mean(mul(x, x), axes, graph), epsilon))
@@ -70,14 +75,14 @@ def rms_norm(m: Match) -> Replacement:
 
 @rule("InstanceNormalizationToMeans", P("InstanceNormalization", "x", "scale", "bias"))
 def instance_norm(m: Match) -> Replacement:
-    """InstanceNormalization(x, scale, bias)  ->  (x - mean) / Sqrt(ReduceMean((x - mean)^2) + epsilon) * scale + bias"""
+    """InstanceNormalization(x, scale, bias)  ->  d / Sqrt(ReduceMean(d^2) + epsilon) * scale + bias, d = x - mean, centered again"""
     rank = m.x.rank
     if not is_float(m.x) or rank is None or rank < 3:
         return None
     scale, bias = trailing(m.scale, rank), trailing(m.bias, rank)
     if scale is None or bias is None:
         return None
-    y = _centered(m.x, tuple(range(2, rank)), float(attribute(m.root, "epsilon")), m.graph)
+    y = _centered_twice(m.x, tuple(range(2, rank)), float(attribute(m.root, "epsilon")), m.graph)
     return add(mul(y, scale), bias)
 
 
@@ -95,7 +100,7 @@ def group_norm(m: Match) -> Replacement:
     if scale is None or bias is None:
         return None
     grouped = reshape(m.x, (shape[0], groups, math.prod(shape[1:]) // groups))
-    y = reshape(_centered(grouped, (2,), m.root.attr("epsilon", 1e-5), m.graph), shape)
+    y = reshape(_centered_twice(grouped, (2,), m.root.attr("epsilon", 1e-5), m.graph), shape)
     return add(mul(y, scale), bias)
 
 
