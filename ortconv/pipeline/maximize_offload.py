@@ -269,18 +269,22 @@ def _multiply_by_masks(graph: Graph, target: Target, rules: Sequence[Rule], cont
     if not wheres:
         return
     work = Grouping(graph, target)
-    dependent: set[Node] = set()
-    for node in graph:
-        if _is_supported(node, work) or any(v.producer in dependent for v in node.present_reads):
-            dependent.add(node)
+    dependent = _dependent(graph, work)
     for node in wheres:
-        if not _is_between(node, work):
-            continue
-        for r in rules:
+        for r in rules if _is_between(node, work) else ():
             found = find(r, node, context)
             if found is not None and found[0].mask.producer not in dependent:
                 apply(r, node, context)
                 break
+
+
+def _dependent(graph: Graph, work: Grouping) -> set[Node]:
+    """The nodes that the target supports, and those that read what these compute."""
+    dependent: set[Node] = set()
+    for node in graph:
+        if _is_supported(node, work) or any(v.producer in dependent for v in node.present_reads):
+            dependent.add(node)
+    return dependent
 
 
 def _is_between(node: Node, work: Grouping) -> bool:

@@ -11,7 +11,7 @@ from ortconv.ir.graph import Value
 from ortconv.ir.operands import own_producer, producer_of, scalar
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.conditions import exactly
-from ortconv.optimizer.engine import Replacement, rule
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.offload.parts import add, is_float, mul, op, sub
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.standard_forms import with_axes
@@ -27,19 +27,35 @@ def select(m: Match) -> Replacement:
     Opt-in: more nodes; useful only if an accelerator has no Where, and the mask is known before it computes. Infinite and NaN
         elements reach the result even if the mask hides them.
     """
-    a, b = m.a, m.b
-    numbers = scalar(a), scalar(b)
-    if not is_float(a, b) or None not in numbers or not _is_selectable(a) or not _is_selectable(b):
+    if not is_float(m.a, m.b) or None not in _numbers(m) or not _is_selectable(m.a) or not _is_selectable(m.b):
         return None
-    if abs(numbers[0] or 0) >= ABSORBING:
-        return add(op("Where", m.mask, a, 0.0), b)
-    if abs(numbers[1] or 0) >= ABSORBING:
-        return add(a, op("Where", m.mask, 0.0, b))
+    return _added(m) or _weighted(m)
+
+
+def _numbers(m: Match) -> tuple[float | None, float | None]:
+    """The operands that are constants of one element."""
+    return scalar(m.a), scalar(m.b)
+
+
+def _added(m: Match) -> New | None:
+    """The sum of both operands, with a masked number; None if no number is as large."""
+    first, second = (abs(number or 0) >= ABSORBING for number in _numbers(m))
+    if first:
+        return add(op("Where", m.mask, m.a, 0.0), m.b)
+    return add(m.a, op("Where", m.mask, 0.0, m.b)) if second else None
+
+
+def _weighted(m: Match) -> New:
+    """The sum of both operands, each multiplied by 1 where it is selected and by 0 elsewhere, without the product of a zero."""
     weight = op("Where", m.mask, 1.0, 0.0)
-    if numbers[1] == 0 and a.rank is not None and a.rank >= (b.rank or 0):
-        return mul(a, weight)
-    rest = mul(b, sub(1, weight))
-    return rest if numbers[0] == 0 and b.rank is not None and b.rank >= (a.rank or 0) else add(mul(a, weight), rest)
+    rest = sub(1, weight)
+    first, second = (
+        number == 0 and other.rank is not None and other.rank >= (zero.rank or 0)
+        for number, zero, other in zip(_numbers(m), (m.a, m.b), (m.b, m.a))
+    )
+    if second:
+        return mul(m.a, weight)
+    return mul(m.b, rest) if first else add(mul(m.a, weight), mul(m.b, rest))
 
 
 def _is_selectable(value: Value) -> bool:

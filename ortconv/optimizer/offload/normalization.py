@@ -75,7 +75,7 @@ def rms_norm(m: Match) -> Replacement:
 
 @rule("InstanceNormalizationToMeans", P("InstanceNormalization", "x", "scale", "bias"))
 def instance_norm(m: Match) -> Replacement:
-    """InstanceNormalization(x, scale, bias)  ->  d / Sqrt(ReduceMean(d^2) + epsilon) * scale + bias, d = x - mean, centered again"""
+    """InstanceNormalization(x, scale, bias)  ->  d / Sqrt(ReduceMean(d^2) + epsilon) * scale + bias, d = x - mean, twice"""
     rank = m.x.rank
     if not is_float(m.x) or rank is None or rank < 3:
         return None

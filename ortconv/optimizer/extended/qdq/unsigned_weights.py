@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.graph import Value
+from ortconv.ir.graph import Node
 from ortconv.ir.operators import MICROSOFT
+from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
@@ -46,32 +47,34 @@ def make_unsigned(m: Match) -> Replacement:
     Opt-in: useful only for x86-64 processors without VNNI: their kernels add two products of uint8 and int8 in 16 bits,
         which overflows for weights beyond 64.
     """
-    slots = SLOTS[m.root.domain, m.root.op]
-    inputs: list[NewInput] = [*m.root.inputs]
-    activations = m.root.input(slots.activations)
-    if activations is None or activations.dtype is DType.INT8:
+    node = m.root
+    inputs = _inputs(node, SLOTS[node.domain, node.op])
+    if inputs is None:
         return None
-    changes = False
-    for weight, zero in slots.weights:
-        value, offset = m.root.input(weight), m.root.input(zero)
-        if value is not None and _is_int8_constant(value) and (offset is None or _is_int8_constant(offset)):
-            inputs += [None] * (zero + 1 - len(inputs))
-            inputs[weight] = _raised(value)
-            inputs[zero] = np.array(STEP, np.uint8) if offset is None else _raised(offset)
-            changes = True
-    if not changes:
+    types = [None if v is None else v.type for v in node.outputs]
+    new = New(node.op, inputs, domain=node.domain, like=node, outputs=len(types), types=types)
+    return tuple(None if v is None else Out(new, i) if i else new for i, v in enumerate(node.outputs))
+
+
+def _inputs(node: Node, slots: Slots) -> list[NewInput] | None:
+    """The inputs of a node with uint8 weights; None if no weights are int8 constants beside uint8 activations."""
+    activations = node.input(slots.activations)
+    signed = [pair for pair in slots.weights if _are_int8_constants(node, *pair)]
+    if activations is None or activations.dtype is DType.INT8 or not signed:
         return None
-    outputs = m.root.outputs
-    types = [None if v is None else v.type for v in outputs]
-    new = New(m.root.op, inputs, domain=m.root.domain, like=m.root, outputs=len(outputs), types=types)
-    return tuple(None if v is None else Out(new, i) if i else new for i, v in enumerate(outputs))
+    inputs: list[NewInput] = [*node.inputs]
+    for weight, zero in signed:
+        inputs += [None] * (zero + 1 - len(inputs))
+        inputs[weight], inputs[zero] = _raised(node.constant(weight)), _raised(node.constant(zero))
+    return inputs
 
 
-def _is_int8_constant(value: Value) -> bool:
-    return value.constant is not None and value.dtype is DType.INT8
+def _are_int8_constants(node: Node, weight: int, zero: int) -> bool:
+    """True if the weights are an int8 constant, and so is their zero point, or it is absent."""
+    present = [v for v in (node.input(weight), node.input(zero)) if v is not None]
+    return node.input(weight) is not None and all(v.constant is not None and v.dtype is DType.INT8 for v in present)
 
 
-def _raised(value: Value) -> NewInput:
-    """An int8 constant as uint8, 128 higher."""
-    assert value.constant is not None
-    return np.asarray(value.constant.numpy().view(np.uint8) ^ np.uint8(STEP))
+def _raised(const: Tensor | None) -> NewInput:
+    """An int8 constant as uint8, 128 higher; absent ones are zero."""
+    return np.array(STEP, np.uint8) if const is None else np.asarray(const.numpy().view(np.uint8) ^ np.uint8(STEP))
