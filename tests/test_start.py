@@ -64,7 +64,7 @@ COMMANDS: dict[str, tuple[Callable[[Path, Path], list[str]], int, tuple[str, ...
     ),
     "run": (run, 123, (*DRAWS, "ortconv.inputs.feeds", "ortconv.optimizer", "ortconv.partition", "ortconv.pipeline")),
     "run an .ort file": (run_ort, 127, ("google.protobuf", "ortconv.optimizer", "ortconv.partition")),
-    "partition an .ort file": (partition_ort, 160, ("google.protobuf", "ortconv.inputs", "ortconv.onnxio.load")),
+    "partition an .ort file": (partition_ort, 165, ("google.protobuf", "ortconv.inputs", "ortconv.onnxio.load")),
 }
 """By name: a command, how many modules of ours it needs, and modules that it must not import."""
 

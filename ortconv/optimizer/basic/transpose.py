@@ -16,7 +16,7 @@ import numpy as np
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.operands import ints, only_reader, own_producer
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import Shape
+from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.basic.transpose_handlers import HANDLERS, Handlers, Push, absorbs, carries, dequantizer, push
 from ortconv.optimizer.conditions import same_dim, with_open, with_shape
 from ortconv.optimizer.engine import Context, constant, insert_node
@@ -92,6 +92,8 @@ class Sweep:
         for slot, value in enumerate(node.inputs):
             before = self.transpose_before(value)
             if before is None or not self.context.may_touch(node, before.node):
+                continue
+            if before.x.dtype is DType.STRING:  # onnxruntime loses strings in a Transpose behind Gather
                 continue
             if self.drop_before_reshape(node, slot, before):
                 return

@@ -13,9 +13,8 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import equal_shapes, keeps_rank, numbers, same_dim, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.extended.transpose import halves
 from ortconv.optimizer.pattern import C, Match, P, PatternInput
-from ortconv.optimizer.permutation import compose, operand_perm, permuted_type, transpose_perm
+from ortconv.optimizer.permutation import compose, halves, operand_perm, permuted_type, transpose_perm
 
 
 def _products(a: PatternInput, b: PatternInput) -> tuple[P, P]:

@@ -2,49 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
-from ortconv.ir.graph import Ints, Node, Value
-from ortconv.ir.types import DType
+from ortconv.ir.graph import Ints, Node
 from ortconv.optimizer.basic import reshape
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.permutation import Perm, compose, transpose_perm
+from ortconv.optimizer.permutation import compose, halves, transpose_perm
 from ortconv.optimizer.shapes import Element, dim_of, refined, target
-
-SMALLEST_BLOCK = 8
-SMALLEST = 4096
-"""Tensors with fewer elements are not changed: the second node would cost more than it saves."""
-
-
-def halves(perm: Perm, x: Value) -> tuple[Perm, Perm] | None:
-    """Two consecutive permutations that together are faster than this one; None if there are none.
-
-    The kernel is fast if one axis moves past others, and if the last axis is long and stays: then it copies blocks. One
-    of the two moves an axis to or from the end, and the other one moves blocks.
-    """
-    lengths = [d if isinstance(d, int) else 1 for d in x.shape or ()]
-    if not perm or len(lengths) != len(perm) or x.dtype is DType.STRING or not _is_slow(perm, lengths):
-        return None
-    end = len(perm) - 1
-    kept, order = (perm[-1], range(end + 1)) if lengths[perm[-1]] >= lengths[-1] else (end, perm)
-    first = (*(axis for axis in order if axis != kept), kept)
-    second = tuple(first.index(axis) for axis in perm)
-    return None if perm in (first, second) else (first, second)
-
-
-def _is_slow(perm: Perm, lengths: list[int]) -> bool:
-    """True if the kernel moves elements one by one, and two others could copy blocks."""
-    if _moves_one_axis(perm) or perm[-1] == len(perm) - 1:
-        return False
-    return math.prod(lengths) >= SMALLEST and max(lengths[perm[-1]], lengths[-1]) >= SMALLEST_BLOCK
-
-
-def _moves_one_axis(perm: Perm) -> bool:
-    """True if the other axes are in order after one axis, or axes that stay neighbors, are removed."""
-    starts = [axis for i, axis in enumerate(perm) if i == 0 or perm[i - 1] != axis - 1]
-    rests = (starts[:i] + starts[i + 1 :] for i in range(len(starts)))
-    return any(rest == sorted(rest) for rest in rests)
 
 
 @rule("TransposeSplit", P("Transpose", "x"))
