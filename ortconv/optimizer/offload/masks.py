@@ -5,6 +5,8 @@ The rules match all masks. `ortconv.pipeline.maximize_offload` uses them for mas
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ortconv.ir.graph import Value
@@ -99,14 +101,33 @@ LAST_AXIS = 13
 """The operator set from which Softmax computes along one axis."""
 
 
-def _is_product(scores: Value) -> bool:
-    """True if a product of matrices computes a value, perhaps with scales, sums and shapes behind it."""
+def _is_product(scores: Value, accepts: Callable[[Value], bool] = lambda value: True) -> bool:
+    """True if a product of matrices computes a value, perhaps with scales, sums and shapes behind it, of accepted operands."""
     value: Value | None = scores
     while (node := own_producer(value, "Add", "Div", "Mul", "Reshape")) is not None:
         value = node.inputs[0]
+        if not all(map(accepts, node.present_inputs[1:])):
+            return False
     return producer_of(value, "MatMul") is not None
 
 
-RULES = guard + select
+@rule(
+    "NanGuardToWeights",
+    P("Where", P("IsNaN", "weights"), C("zero", where=exactly(0)), P("Softmax", "scores", name="softmax")),
+)
+def unmasked(m: Match) -> Replacement:
+    """Where(IsNaN(w), 0, w), w = Softmax(scores)  ->  w, for scores that no mask excludes: products of matrices with constant
+    scales and finite constant summands
 
-MASKS = frozenset(r.name for r in RULES)
+    Opt-in: useful only if an accelerator has no Where. NaN and infinities of the scores reach the result.
+    """
+    return m.weights if m.weights is m.node("softmax").out and _is_product(m.scores, _is_small) else None
+
+
+def _is_small(value: Value) -> bool:
+    return value.constant is not None and bool((np.abs(value.constant.numpy()) < ABSORBING).all())
+
+
+RULES = guard + select + unmasked
+
+MASKS = frozenset(r.name for r in guard + select)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from functools import cache
+from itertools import chain, combinations, pairwise, permutations
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from ortconv.optimizer.offload.parts import (
     sliced,
     transpose,
 )
-from ortconv.optimizer.parts import slice_of
+from ortconv.optimizer.parts import AxisRange, slice_of, sliced_part
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
 
@@ -37,6 +38,12 @@ SLICE_BY_INPUTS = 10
 
 MOST_AXES = 4
 """Maximum rank that NNAPI supports."""
+
+MOST_PARTS = 6
+"""Maximum number of parts that transpositions move in steps: the search for the fewest steps takes long for more."""
+
+MOST_MOVES = 8
+"""Maximum number of Transposes and Reshapes of higher ranks, one behind the other."""
 
 
 def _merged(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -54,28 +61,71 @@ def _merged(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[tuple[int, .
     return tuple(math.prod(shape[a] for a in run) for run in by_place), tuple(by_place.index(run) for run in runs)
 
 
-_BEFORE = P(RESHAPES, "x", ..., shared=True)
-_TRANSPOSE = P("Transpose", _BEFORE, name="move")
+_TRANSPOSE = P("Transpose", "x", name="move")
 
 
 @rule("TransposeToRank4", P(RESHAPES, _TRANSPOSE, ...), _TRANSPOSE)
 def lower_transpose(m: Match) -> Replacement:
     """Reshape(Transpose(Reshape(x))) with rank 5 or more inside  ->  the same with at most rank 4, by merging axes that
-    stay together
+    stay together; in several steps if more than four parts move, as in a grid of windows
 
     Opt-in: useful only for an accelerator that supports only up to rank 4.
     """
-    move = m.node("move")
-    shape, out = shape_of(move.inputs[0]), m.root.out.static_shape
-    if shape is None or len(shape) <= MOST_AXES or out is None or (move is m.root and _is_before_reshape(move)):
+    move, out = m.node("move"), m.root.out.static_shape
+    if out is None or (m.x.rank or 0) <= MOST_AXES or (move is m.root and _is_before_reshape(move)):
         return None
-    merged, perm = _merged(shape, transpose_perm(move) or ())
-    if len(merged) > MOST_AXES or m.x.rank is None or m.x.rank > MOST_AXES:
+    found = _moved(_flat(m.x, m.root), m.x, move, MOST_AXES if move is m.root else MOST_PARTS)
+    return None if found is None else reshape(found, out)
+
+
+def _moved(source: NewInput | None, x: Value, move: Node, most: int = MOST_PARTS) -> NewInput | None:
+    """The elements of Transpose(x) with at most rank 4, from those of x; None if too many parts move."""
+    shape = shape_of(x)
+    merged, perm = ((), ()) if shape is None else _merged(shape, transpose_perm(move) or ())
+    if source is None or shape is None or len(merged) > most:
         return None
-    before: NewInput = m.x if m.x.static_shape == merged else reshape(m.x, merged)
-    if perm == tuple(range(len(perm))):
-        return reshape(m.x, out)
-    return reshape(New("Transpose", [before], {"perm": Ints(perm)}, like=move), out)
+    for step in _steps(perm):
+        sizes, order = _merged(merged, step)
+        source = transpose(
+            source if isinstance(source, Value) and source.static_shape == sizes else reshape(source, sizes), order
+        )
+        merged = tuple(merged[a] for a in step)
+    return source
+
+
+def _flat(value: Value, root: Node, most: int = MOST_MOVES) -> NewInput | None:
+    """The elements of a value with at most rank 4, from before the Transposes and Reshapes of the root's provider that make it."""
+    if value.constant is not None or (value.rank is not None and value.rank <= MOST_AXES):
+        return value
+    node = producer_of(value, "Transpose", *RESHAPES)
+    if node is None or node.ep != root.ep or most == 0:
+        return None
+    x = node.present_inputs[0]
+    inner = _flat(x, root, most - 1)
+    return inner if node.op in RESHAPES else _moved(inner, x, node)
+
+
+@cache
+def _steps(perm: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """The fewest permutations that together equal this one, each of at most four runs of axes."""
+    found: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {tuple(range(len(perm))): ()}
+    for order in (orders := [*found]):
+        if order == perm:
+            break
+        for step in _moves(len(perm)):
+            if (reached := tuple(order[a] for a in step)) not in found:
+                found[reached] = (*found[order], step)
+                orders.append(reached)
+    return found[perm]
+
+
+@cache
+def _moves(axes: int) -> list[tuple[int, ...]]:
+    """All permutations that divide so many axes into at most four runs, and move these; first those that leave the last axis."""
+    cuts = [c for n in range(1, MOST_AXES) for c in combinations(range(1, axes), n)]
+    runs = [[range(a, b) for a, b in pairwise((0, *cut, axes))] for cut in cuts]
+    moves = [tuple(chain.from_iterable(order)) for parts in runs for order in permutations(parts)]
+    return sorted(moves, key=lambda move: move[-1] != axes - 1)
 
 
 def _is_before_reshape(move: Node) -> bool:
@@ -134,6 +184,23 @@ def lower_binary(m: Match) -> Replacement:
     return reshape(New(node.op, [reshaped(a, first), reshaped(b, second)], like=node), out)
 
 
+@rule("ExpandToRank4", P(RESHAPES, P("Expand", "x", ..., name="copy"), ...))
+def lower_expand(m: Match) -> Replacement:
+    """Reshape(Expand(Reshape(x))) with rank 5 or more inside  ->  Reshape(Reshape(x) * ones) with at most rank 4, as for keys
+    that several heads share
+
+    Opt-in: multiplies by 1; useful only for an accelerator that supports only up to rank 4.
+    """
+    whole, shape, out, x = (*map(shape_of, (m.node("copy").out, m.x)), m.root.out.static_shape, _flat(m.x, m.root))
+    if whole is None or shape is None or out is None or x is None or len(whole) <= MOST_AXES or not is_float(m.x):
+        return None
+    merged = _merged_operands(whole, whole, shape) or [(1, 1)]
+    ones = [full if part != full else 1 for full, part in merged]
+    if len(merged) > MOST_AXES or math.prod(ones) > LARGEST_CONSTANT:
+        return None
+    return reshape(mul(reshape(x, (part for _, part in merged)), np.ones(ones, np.float32)), out)
+
+
 def _merged_operands(whole: tuple[int, ...], *operands: tuple[int, ...]) -> list[tuple[int, ...]]:
     """The lengths of two operands along the axes that remain if axes of size 1 go, and those that broadcast alike are merged."""
     aligned = [(1,) * (len(whole) - len(shape)) + shape for shape in operands]
@@ -166,9 +233,29 @@ def lower_slice(m: Match) -> Replacement:
         return None
     perm = transpose_perm(move) or tuple(range(len(shape)))
     axis, order = perm[part.axis], compress(perm, (part.axis,))
-    rows = reshape(source, (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])))
-    found = reshape(sliced(rows, (part.start,), (part.end,), (1,)), shape[:axis] + shape[axis + 1 :])
+    found = reshape(_rows(source, shape, part._replace(axis=axis)), shape[:axis] + shape[axis + 1 :])
     return found if order is None else transpose(found, order)
+
+
+def _rows(source: NewInput, shape: tuple[int, ...], part: AxisRange) -> New:
+    """A part along one axis of a shape, as rank 3."""
+    axis = part.axis
+    rows = reshape(source, (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])))
+    return sliced(rows, (part.start,), (part.end,), (1,))
+
+
+@rule("PartToRank4", P(RESHAPES, P("Slice", ...), ...))
+def lower_part(m: Match) -> Replacement:
+    """Reshape(Slice(Reshape(x))) with rank 5 or more inside  ->  the same with rank 3, by merging the axes that are not sliced
+
+    Opt-in: useful only for an accelerator that supports only up to rank 4.
+    """
+    part = sliced_part(m.root.inputs[0]) if m.graph.opset() >= SLICE_BY_INPUTS else None
+    out = m.root.out.static_shape
+    shape, source = (None, None) if part is None else (shape_of(part.x), _flat(part.x, m.root))
+    if part is None or shape is None or source is None or out is None or len(shape) <= MOST_AXES:
+        return None
+    return reshape(_rows(source, shape, part), out)
 
 
 def _is_elsewhere(root: Node, *values: Value | None) -> bool:
@@ -387,7 +474,9 @@ RULES = (
     lower_transpose
     + lower_concat
     + lower_binary
+    + lower_expand
     + lower_slice
+    + lower_part
     + unary_of_low_rank
     + expand
     + tile
