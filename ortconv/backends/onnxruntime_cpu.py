@@ -314,10 +314,8 @@ def _session(
     entries: Mapping[str, str] | None = None,
 ) -> tuple[Any, bool]:
     """A session for a model, or for a copy of it whose products do not overflow here. The flag is true for a copy."""
-    options, name = (
-        session_options(library, threads, {**onnxruntime_overflow.ENTRIES, **(entries or {})}),
-        _name(model, default),
-    )
+    options = session_options(library, threads, {**onnxruntime_overflow.ENTRIES, **(entries or {})})
+    name = _name(model, default)
     if not default:
         options.graph_optimization_level = runtime().GraphOptimizationLevel.ORT_DISABLE_ALL
     if profile is not None:

@@ -16,6 +16,7 @@ from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
+from ortconv.ortformat.layout import IDENTIFIER
 
 if TYPE_CHECKING:
     from ortconv.ir.model import Model
@@ -46,7 +47,7 @@ def exact(model: str | bytes) -> bytes | None:
     from ortconv.optimizer.extended.qdq import UNSIGNED_WEIGHTS
     from ortconv.optimizer.levels import run_passes
 
-    is_ort = model.endswith(".ort") if isinstance(model, str) else model[4:8] == b"ORTM"
+    is_ort = model.endswith(".ort") if isinstance(model, str) else model[4:8] == IDENTIFIER
     try:
         loaded = _loaded(model, is_ort)
     except (OrtconvError, MemoryError):  # onnxruntime alone judges files

@@ -86,6 +86,11 @@ class Rule(NamedTuple):
         return (self.build.__doc__ or "").strip()
 
 
+def in_place_of(node: Node, new: New) -> Replacement:
+    """The outputs of a new node for those of another one; None for absent ones."""
+    return tuple(None if v is None else Out(new, i) if i else new for i, v in enumerate(node.outputs))
+
+
 def rule(name: str, *patterns: P) -> Callable[[Callable[[Match], Replacement]], tuple[Rule, ...]]:
     """Decorator that makes one rule for each pattern. All have the same name and function."""
 

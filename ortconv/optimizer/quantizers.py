@@ -246,12 +246,17 @@ def codes_of(y: Quantized, number: float) -> Array | None:
     return codes
 
 
+def raised_to_uint8(integers: Array) -> Array:
+    """int8 integers as uint8, 128 higher: with the zero point raised as well, the reals stay the same."""
+    return np.asarray(integers.view(np.uint8) ^ np.uint8(128))
+
+
 def as_unsigned(q: Quantized, near: Node) -> Quantized:
     """An int8 constant as uint8, with the same real values."""
     zero = zero_points(q)
     assert zero is not None
-    codes = (array_of(q.value).astype(np.int16) + 128).astype(np.uint8)
-    return q._replace(value=constant(near, codes), zero_point=constant(near, np.array(zero[0] + 128, np.uint8)))
+    value = constant(near, raised_to_uint8(array_of(q.value)))
+    return q._replace(value=value, zero_point=constant(near, np.array(zero[0] + 128, np.uint8)))
 
 
 def quantize_patterns(*inner: P) -> tuple[P, ...]:

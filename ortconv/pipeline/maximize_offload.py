@@ -260,7 +260,7 @@ def _make_weights_float(graph: Graph, target: Target, rules: Iterable[Rule], con
 
 def _is_refused_near(node: Node, work: Grouping) -> bool:
     """True if the target refuses a node or one of its readers."""
-    return any(work.number.get(near) in work.against for near in (node, *node.out.consumers))
+    return not all(_is_supported(near, work) for near in (node, *node.out.consumers))
 
 
 def _multiply_by_masks(graph: Graph, target: Target, rules: Sequence[Rule], context: Context) -> None:
@@ -289,11 +289,15 @@ def _dependent(graph: Graph, work: Grouping) -> set[Node]:
 
 def _is_between(node: Node, work: Grouping) -> bool:
     """True if the target refuses a node because of its operator, and supports one before and one behind it."""
-    u = work.number[node]
-    if u not in work.against or FIXED & {o.rule for o in work.against[u]}:
+    if _is_supported(node, work) or _is_fixed(work.number[node], work):
         return False
     before = any(v.producer is not None and _is_supported(v.producer, work) for v in node.present_inputs)
     return before and any(_is_supported(reader, work) for reader in node.out.consumers)
+
+
+def _is_fixed(u: int, work: Grouping) -> bool:
+    """True if no rewrite can remove an objection to a refused unit."""
+    return any(o.rule in FIXED for o in work.against[u])
 
 
 def _is_supported(node: Node, work: Grouping) -> bool:
@@ -326,7 +330,7 @@ def _offers(work: Grouping, rules: Rules, context: Context) -> Iterator[Offer]:
     """One rewrite for every refused node that has one. Offers do not overlap."""
     claimed: set[Node] = set()
     for u in sorted(work.against):
-        if FIXED & {o.rule for o in work.against[u]}:
+        if _is_fixed(u, work):
             continue
         for node in work.units[u].nodes:
             if node not in claimed and (offer := _offer(work, node, rules, context, claimed)) is not None:

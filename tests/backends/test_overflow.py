@@ -12,6 +12,7 @@ import ortconv
 from ortconv.backends import onnxruntime_overflow
 from ortconv.ir.types import DType
 from ortconv.models import load
+from ortconv.optimizer.extended.qdq.unsigned_weights import SLOTS
 
 COUNT = 64
 SUM = COUNT * 255 * 127
@@ -61,6 +62,10 @@ def test_models_without_such_products_run_themselves(samples: Path, tmp_path: Pa
     assert onnxruntime_overflow.exact(onnx.parser.parse_model(text).SerializeToString()) is None
     (tmp_path / "damaged.ort").write_bytes(b"MatMulInteger")
     assert onnxruntime_overflow.exact(str(tmp_path / "damaged.ort")) is None
+
+
+def test_every_operator_of_the_pass_is_looked_for() -> None:
+    assert [op for _, op in SLOTS if not any(name in op.encode() for name in onnxruntime_overflow.NAMES)] == []
 
 
 @pytest.mark.usefixtures("overflowing")

@@ -8,7 +8,7 @@ from ortconv.ir.operators import Trait, traits
 from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
 from ortconv.optimizer.basic.eliminate import NEUTRAL
 from ortconv.optimizer.conditions import filler, uniform, without_absent
-from ortconv.optimizer.engine import New, Out, Replacement, rule
+from ortconv.optimizer.engine import New, Replacement, in_place_of, rule
 from ortconv.optimizer.pattern import Match, P
 
 
@@ -37,8 +37,7 @@ def eliminate_zero_states(m: Match) -> Replacement:
     inputs = [None if slot in _STATES and is_filled(v, 0) else v for slot, v in enumerate(m.root.inputs)]
     if inputs == list(m.root.inputs):
         return None
-    new = New(m.root.op, without_absent(inputs), like=m.root, outputs=len(m.root.outputs))
-    return tuple(None if v is None else Out(new, i) if i else new for i, v in enumerate(m.root.outputs))
+    return in_place_of(m.root, New(m.root.op, without_absent(inputs), like=m.root, outputs=len(m.root.outputs)))
 
 
 _STATES = (5, 6)

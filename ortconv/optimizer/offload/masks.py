@@ -66,10 +66,12 @@ def _is_selectable(value: Value) -> bool:
     return const is None or bool(np.isfinite(const.numpy()).all()) or (const.size == 1 and not np.isnan(const.item()))
 
 
-_SOFTMAX = P("Softmax", P("Add", "scores", "mask", commutative=True), name="softmax")
+def _guarded(scores: P | str) -> P:
+    """Pattern of the Softmax of scores, with zero for NaN."""
+    return P("Where", P("IsNaN", "weights"), C("zero", where=exactly(0)), P("Softmax", scores, name="softmax"))
 
 
-@rule("NanGuardToMul", P("Where", P("IsNaN", "weights"), C("zero", where=exactly(0)), _SOFTMAX))
+@rule("NanGuardToMul", _guarded(P("Add", "scores", "mask", commutative=True)))
 def guard(m: Match) -> Replacement:
     """Where(IsNaN(w), 0, w), w = Softmax(scores + mask)  ->  Softmax(scores + Max(mask, -2^100)) * Where(a key is left, 1, 0)
 
@@ -111,10 +113,7 @@ def _is_product(scores: Value, accepts: Callable[[Value], bool] = lambda value: 
     return producer_of(value, "MatMul") is not None
 
 
-@rule(
-    "NanGuardToWeights",
-    P("Where", P("IsNaN", "weights"), C("zero", where=exactly(0)), P("Softmax", "scores", name="softmax")),
-)
+@rule("NanGuardToWeights", _guarded("scores"))
 def unmasked(m: Match) -> Replacement:
     """Where(IsNaN(w), 0, w), w = Softmax(scores)  ->  w, for scores that no mask excludes: products of matrices with constant
     scales and finite constant summands

@@ -121,7 +121,7 @@ def _steps(perm: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 
 @cache
 def _moves(axes: int) -> list[tuple[int, ...]]:
-    """All permutations that divide so many axes into at most four runs, and move these; first those that leave the last axis."""
+    """The permutations of a number of axes that move at most four runs of neighbors. Those that leave the last axis come first."""
     cuts = [c for n in range(1, MOST_AXES) for c in combinations(range(1, axes), n)]
     runs = [[range(a, b) for a, b in pairwise((0, *cut, axes))] for cut in cuts]
     moves = [tuple(chain.from_iterable(order)) for parts in runs for order in permutations(parts)]

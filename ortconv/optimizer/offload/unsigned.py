@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import numpy as np
-
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operands import quantized_slots
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.optimizer.conditions import array_of
 from ortconv.optimizer.engine import Context, constant
-from ortconv.optimizer.quantizers import OPS
+from ortconv.optimizer.quantizers import OPS, raised_to_uint8
 
 NAME = "SignedToUnsigned"
-
-STEP = 128
 
 PASSING = frozenset((*named(Trait.MOVES, Trait.JOINS), "MaxPool"))
 """Operators whose results are elements of their first input, of any type; for Concat, of all inputs."""
@@ -130,8 +126,7 @@ def shift(graph: Graph) -> Shift:
     def raise_constants(constants: Mapping[tuple[Node, int], Value]) -> None:
         for (reader, slot), old in constants.items():
             if old not in raised:
-                moved = array_of(old).astype(np.int16) + STEP
-                raised[old] = constant(reader, moved.astype(np.uint8))
+                raised[old] = constant(reader, raised_to_uint8(array_of(old)))
             done.constants[reader, slot] = old
             graph.set_input(reader, slot, raised[old])
 

@@ -10,12 +10,10 @@ from ortconv.ir.graph import Node
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, in_place_of, rule
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.quantizers import raised_to_uint8
 from ortconv.optimizer.tracking import Operator
-
-STEP = 128
-"""The difference between an integer as uint8 and as int8, when the zero point moves with it."""
 
 
 class Slots(NamedTuple):
@@ -52,8 +50,7 @@ def make_unsigned(m: Match) -> Replacement:
     if inputs is None:
         return None
     types = [None if v is None else v.type for v in node.outputs]
-    new = New(node.op, inputs, domain=node.domain, like=node, outputs=len(types), types=types)
-    return tuple(None if v is None else Out(new, i) if i else new for i, v in enumerate(node.outputs))
+    return in_place_of(node, New(node.op, inputs, domain=node.domain, like=node, outputs=len(types), types=types))
 
 
 def _inputs(node: Node, slots: Slots) -> list[NewInput] | None:
@@ -65,7 +62,7 @@ def _inputs(node: Node, slots: Slots) -> list[NewInput] | None:
     inputs: list[NewInput] = [*node.inputs]
     for weight, zero in signed:
         inputs += [None] * (zero + 1 - len(inputs))
-        inputs[weight], inputs[zero] = _raised(node.constant(weight)), _raised(node.constant(zero))
+        inputs[weight], inputs[zero] = _unsigned(node.constant(weight)), _unsigned(node.constant(zero))
     return inputs
 
 
@@ -75,6 +72,6 @@ def _are_int8_constants(node: Node, weight: int, zero: int) -> bool:
     return node.input(weight) is not None and all(v.constant is not None and v.dtype is DType.INT8 for v in present)
 
 
-def _raised(const: Tensor | None) -> NewInput:
-    """An int8 constant as uint8, 128 higher; absent ones are zero."""
-    return np.array(STEP, np.uint8) if const is None else np.asarray(const.numpy().view(np.uint8) ^ np.uint8(STEP))
+def _unsigned(const: Tensor | None) -> NewInput:
+    """An int8 constant as uint8; an absent one is zero."""
+    return raised_to_uint8(np.array(0, np.int8) if const is None else const.numpy())
