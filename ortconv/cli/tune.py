@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 OF_TUNING = ("goal", "target", "output_dir", "budget", "exhaustive", "jobs", "timeout", "memory")
 """Options that are arguments of `tune`."""
 
-AXES = "level, style, aware, offload, platform, ort, float16, threads, direct, saved"
+AXES = "level, style, aware, offload, platform, ort, float16, opt_in, threads, direct, saved"
 
 
 @click.command()

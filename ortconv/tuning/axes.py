@@ -18,6 +18,16 @@ ABOVE_BASIC = LEVELS[2:]
 
 ANY, NONE, DEFAULT = "any", "none", "default"
 
+OPT_IN = (
+    "GeluApproximation",
+    "MatMulNBitsAccuracyLevel4",
+    "QDQS8ToU8Shared",
+    "RoundedNormFusion",
+    "SkipLayerNormFusion",
+    "Avx2WeightS8ToU8Transformer",
+)
+"""The rewrites for the CPU that run only on request."""
+
 
 @dataclass(frozen=True, slots=True)
 class TuningAxis:
@@ -43,6 +53,7 @@ CONVERSION = {
     "platform": _axis("the CPU that runs the model", ANY, *PLATFORMS, tried=(ANY, "arm")),
     "ort": _axis("oldest onnxruntime that must load it", DEFAULT, *releases(), tried=(DEFAULT, releases()[-1])),
     "float16": _axis("float16 weights and activations", "no", "yes", tried=("no",)),
+    "opt_in": _axis("a rewrite that runs only on request", NONE, *OPT_IN, tried=(NONE,)),
 }
 """Axes of the conversion, by the names of the fields of Form."""
 
@@ -67,6 +78,7 @@ class Form:
     platform: str = ANY
     ort: str = DEFAULT
     float16: str = "no"
+    opt_in: str = NONE
 
     @property
     def unusual(self) -> dict[str, str]:
@@ -92,6 +104,7 @@ class Form:
             "platform": ["--target-platform", self.platform],
             "ort": ["--target-ort", self.ort],
             "float16": ["--float16"],
+            "opt_in": ["--enable-pass", self.opt_in],
         }
         return [word for name in self.unusual for word in spelled[name]]
 
@@ -108,6 +121,7 @@ class Form:
             target_platform=None if self.platform == ANY else self.platform,
             target_ort=None if self.ort == DEFAULT else self.ort,
             float16=self.float16 == "yes",
+            enable_passes=shared.enable_passes if self.opt_in == NONE else (*shared.enable_passes, self.opt_in),
             write_config=False,
         )
 
@@ -153,6 +167,8 @@ def _pointless(form: Form) -> Iterator[str]:
     """The reason why a combination gives the same file as a simpler one, or no file."""
     if form.style == "Runtime" and form.level not in ABOVE_BASIC:
         yield f"level {form.level} has no fusions to save"
+    if form.opt_in != NONE and form.level not in ABOVE_BASIC:
+        yield f"level {form.level} does not run {form.opt_in}"
     if form.aware == NONE and form.offload == "yes":
         yield "nodes are rewritten for one accelerator, and none is named"
     if form.offload == "yes" and form.level == "disable":

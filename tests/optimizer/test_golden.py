@@ -104,6 +104,8 @@ def same_numbers(case: Case, result: onnx.ModelProto, source: onnx.ModelProto | 
 def compare(expected: np.ndarray, actual: np.ndarray, tolerance: float) -> None:
     assert expected.dtype == actual.dtype
     assert expected.shape == actual.shape
+    if expected.tobytes() == actual.tobytes():
+        return
     if expected.dtype.kind == "f":
         if tolerance == 0:
             assert np.array_equal(np.signbit(expected) & ~np.isnan(expected), np.signbit(actual) & ~np.isnan(actual))

@@ -11,8 +11,9 @@ from ortconv.choices import GOALS
 from ortconv.cli import cli
 from ortconv.cli.tune import AXES as SHOWN
 from ortconv.errors import UsageError
+from ortconv.optimizer.levels import opt_in_passes
 from ortconv.pipeline.options import Options
-from ortconv.tuning.axes import AXES, CONVERSION, Form, chosen, command, file_name, forms
+from ortconv.tuning.axes import AXES, CONVERSION, NONE, OPT_IN, Form, chosen, command, file_name, forms
 from ortconv.tuning.ranking import GOALS as RANKINGS
 
 
@@ -67,6 +68,7 @@ FLAGS = [
         "--optimization-level extended --optimization-style Runtime --target-platform arm",
     ),
     (Form(ort="1.18", float16="yes"), "--target-ort 1.18 --float16"),
+    (Form(opt_in="GeluApproximation"), "--enable-pass GeluApproximation"),
 ]
 
 
@@ -78,8 +80,23 @@ def test_the_command_makes_the_form(form: Form, flags: str) -> None:
     options = form.options(Options())
     assert given["optimization_level"] == options.optimization_level
     assert given["styles"][-1] == options.optimization_style
-    for name in ("use_nnapi", "use_coreml", "maximize_offload", "target_platform", "target_ort", "float16"):
+    for name in (
+        "use_nnapi",
+        "use_coreml",
+        "maximize_offload",
+        "target_platform",
+        "target_ort",
+        "float16",
+        "enable_passes",
+    ):
         assert given[name] == getattr(options, name), name
+
+
+def test_every_rewrite_for_the_cpu_on_request_can_be_tried() -> None:
+    assert set(OPT_IN) == {p.name for p in opt_in_passes("extended")}
+    assert Form(opt_in=OPT_IN[0]).options(Options(enable_passes=("PadSeparation",))).enable_passes == (
+        "PadSeparation", OPT_IN[0],
+    )  # fmt: skip
 
 
 def test_further_options_go_with_their_accelerator() -> None:
@@ -91,7 +108,7 @@ def test_further_options_go_with_their_accelerator() -> None:
 
 
 def test_files_have_names_of_their_own() -> None:
-    every = of(**{name: axis.values for name, axis in CONVERSION.items()})
+    every = of(**{name: axis.values for name, axis in CONVERSION.items()} | {"opt_in": (NONE, OPT_IN[0])})
     names = {file_name(Path("m.onnx"), form) for form in every}
     assert len(names) == len(every)
     assert "m.all.ort" in names
