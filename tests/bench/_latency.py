@@ -24,18 +24,19 @@ def session(model: Path | onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 
 def seconds(sessions: Sequence[onnxruntime.InferenceSession], feeds: Feeds, rounds: int) -> list[float]:
-    """The tenth percentile of the CPU time of each session's runs.
+    """The tenth percentile of the CPU time of each session's runs. A session gets the feeds that it has inputs for.
 
     The sessions run in turn, and another one begins each round: a session that ran twice in succession would find its weights in
     the cache more often than the others. A run that is not measured comes before each that is, for the same reason.
     """
     times: list[list[float]] = [[] for _ in sessions]
-    pairs = list(zip(sessions, times, strict=True))
+    named = [{i.name: feeds[i.name] for i in each.get_inputs()} for each in sessions]
+    entries = list(zip(sessions, named, times, strict=True))
     for i in range(rounds):
-        first = i % len(pairs)
-        for each, own in pairs[first:] + pairs[:first]:
-            each.run(None, feeds)
+        first = i % len(entries)
+        for each, fed, own in entries[first:] + entries[:first]:
+            each.run(None, fed)
             start = time.thread_time()
-            each.run(None, feeds)
+            each.run(None, fed)
             own.append(time.thread_time() - start)
     return [statistics.quantiles(own, n=10)[0] for own in times]
