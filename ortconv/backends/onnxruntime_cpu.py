@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from ctypes import string_at
 from functools import cache, partial
 from math import prod
 from pathlib import Path
-from threading import Event, Timer
+from threading import Event, Thread, get_ident
 from typing import Any, NamedTuple
 
 from ortconv.backends import onnxruntime_overflow
@@ -31,7 +32,7 @@ from ortconv.ir.types import DType
 from ortconv.ortformat.functions import has_body
 from ortconv.process import disable_telemetry, drop_mappings, private_mappings, repeatedly
 from ortconv.runtime.backend import Program, Region, TimedStep
-from ortconv.runtime.deadline import TimeLimitError, seconds_left
+from ortconv.runtime.deadline import Deadline, TimeLimitError, deadline
 from ortconv.watch import risky
 
 
@@ -266,18 +267,21 @@ def _run(call: _Call, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> 
 @contextmanager
 def ending_in_time(end: Callable[[], object]) -> Iterator[None]:
     """Context manager for a run: at the deadline, if there is one, `end` makes it fail. Raises TimeLimitError then."""
-    limit, late = seconds_left(), Event()
+    limit, over, late = deadline(), Event(), Event()
     if limit is None:
         yield
         return
+    left = countdown(limit)
 
-    def expire() -> None:
+    def watch() -> None:
+        while (seconds := left()) > 0:
+            if over.wait(seconds):
+                return
         late.set()
         end()
 
-    timer = Timer(limit, expire)
-    timer.daemon = True
-    timer.start()
+    watcher = Thread(target=watch, daemon=True)
+    watcher.start()
     try:
         yield
     except Exception as error:
@@ -285,8 +289,18 @@ def ending_in_time(end: Callable[[], object]) -> Iterator[None]:
             raise TimeLimitError("the run exceeds its time limit", backend="onnxruntime") from error
         raise
     finally:
-        timer.cancel()
-        timer.join()
+        over.set()
+        watcher.join()
+
+
+def countdown(limit: Deadline) -> Callable[[], float]:
+    """A function that returns, in any thread, the seconds until a deadline of this thread."""
+    if sys.platform == "linux":
+        clock = time.pthread_getcpuclockid(get_ident())
+        return lambda: min(limit.real - time.perf_counter(), limit.cpu - time.clock_gettime(clock))
+    # Elsewhere, no thread can read the CPU time of another one.
+    real = min(limit.real, time.perf_counter() + limit.cpu - time.thread_time())
+    return lambda: real - time.perf_counter()
 
 
 def _dense(result: Any) -> Any:

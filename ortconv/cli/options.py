@@ -332,7 +332,7 @@ VALIDATION = (
     click.option(
         "--validate-budget",
         metavar="BUDGET",
-        help="Validation's limits: time for all runs, memory for one run, such as 1min or 30s,4GiB.  [default: 20s,2GiB]",
+        help="Validation's limits: CPU time for all runs, memory for one run, such as 1min or 30s,4GiB.  [default: 20s,2GiB]",
     ),
 )
 

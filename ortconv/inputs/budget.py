@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from ortconv.errors import UsageError
 from ortconv.files import byte_count
-from ortconv.runtime.deadline import TimeLimitError, within
+from ortconv.runtime.deadline import BUSY, TimeLimitError, within
 
 T = TypeVar("T")
 
@@ -105,7 +105,8 @@ class SearchTime:
 
 @dataclass(slots=True)
 class Clock:
-    """The remaining time of a budget. Only the time inside its `with` blocks counts.
+    """The remaining time of a budget. Only the time inside its `with` blocks counts. It is CPU time of the process if that is less
+    than real time, so that results depend less on what else the machine does; but real time never counts less than by 1 / BUSY.
 
     `by_trial` is the time for sizes that are found by running the model, for all engines together.
     """
@@ -113,19 +114,25 @@ class Clock:
     budget: Budget
     used: float = 0.0
     by_trial: SearchTime = field(init=False, repr=False)
-    _since: float | None = field(default=None, repr=False)
+    _since: tuple[float, float] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.by_trial = SearchTime(self.budget.seconds * SHARE_OF_TRIAL)
 
     def __enter__(self) -> Clock:
-        self._since = time.perf_counter()
+        self._since = time.perf_counter(), time.process_time()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        assert self._since is not None
-        self.used += time.perf_counter() - self._since
+        self.used += self._running()
         self._since = None
+
+    def _running(self) -> float:
+        """The time since the beginning of the `with` block, in seconds; 0 outside."""
+        if self._since is None:
+            return 0.0
+        real, cpu = time.perf_counter() - self._since[0], time.process_time() - self._since[1]
+        return min(real, max(cpu, real / BUSY))
 
     def reserve(self, share: float) -> None:
         """Leave at least this share of the budget: a single node may run on after its time limit."""
@@ -133,8 +140,7 @@ class Clock:
 
     @property
     def left(self) -> float:
-        running = 0.0 if self._since is None else time.perf_counter() - self._since
-        return max(0.01, self.budget.seconds - self.used - running)
+        return max(0.01, self.budget.seconds - self.used - self._running())
 
     @property
     def memory_of_run(self) -> int:

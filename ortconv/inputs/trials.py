@@ -73,7 +73,7 @@ def trials(
 
 def _timed(run: Run, feeds: Feeds, clock: Clock, share: float = LIMIT) -> list[Any]:
     """Run within a share of the remaining time, and within the memory of the budget."""
-    with within(clock.left * share), memory_limit(clock.memory_of_run):
+    with within(clock.left * share, cpu=True), memory_limit(clock.memory_of_run):
         return run(feeds)
 
 

@@ -54,10 +54,10 @@ def within(seconds: float, *, cpu: bool = False) -> Iterator[None]:
         _END.reset(token)
 
 
-def seconds_left() -> float | None:
-    """Seconds until the deadline, at least 0; None if there is no limit."""
+def deadline() -> Deadline | None:
+    """The deadline of a run in this thread; None if there is no limit."""
     end = _END.get()
-    return None if end is _NEVER else max(0.0, end.real - time.perf_counter())
+    return None if end is _NEVER else end
 
 
 def check_limit() -> None:

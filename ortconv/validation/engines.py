@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from ortconv.files import drop_pages
 from ortconv.ir.tensor import Tensor
 from ortconv.process import repeatedly
 from ortconv.runtime.backend import get_backend
-from ortconv.runtime.deadline import TimeLimitError, seconds_left
+from ortconv.runtime.deadline import TimeLimitError, deadline
 from ortconv.runtime.session import Session
 
 
@@ -118,7 +119,9 @@ def run_in_process(open: Callable[[], Opened], feeds: Sequence[Mapping[str, Any]
     from ortconv.watch import ProcessLimits
     from ortconv.workers.pool import LocalPool
 
-    with LocalPool(1, ProcessLimits(seconds_left())) as pool:
+    end = deadline()
+    seconds = None if end is None else max(0.0, end.real - time.perf_counter())
+    with LocalPool(1, ProcessLimits(seconds)) as pool:
         return pool.submit(_run_all, open, feeds).result()  # type: ignore[no-any-return]
 
 

@@ -274,7 +274,7 @@ class Reasons:
         """
         if (name, i) not in self._changed:
             self._changed[name, i] = None
-            with suppress(OrtconvError, MemoryError), within(self._source.clock.left / 2):
+            with suppress(OrtconvError, MemoryError), within(self._source.clock.left / 2, cpu=True):
                 model = self._source.loaded()
                 if change(model.graph) != 0:
                     session = Session(model, [backend or self._source.settings.numpy])
@@ -291,7 +291,7 @@ class Reasons:
             model = source.loaded()
             perturb(model.graph, Perturbation(number), source.settings.fixed_point)
             run = partial(Session(model, [source.settings.numpy]).run, None)
-        with within(source.clock.left / 2):
+        with within(source.clock.left / 2, cpu=True):
             return run(feeds)
 
 

@@ -123,7 +123,7 @@ class SourceRuns:
         """The outputs of another model's run for each set of inputs, within the time that is left."""
         found = []
         for trial in self.trials:
-            with within(self.clock.left):
+            with within(self.clock.left, cpu=True):
                 found.append(run(trial.feeds))
         return found
 
@@ -199,7 +199,7 @@ class SourceRuns:
         found: list[Outputs | None] = []
         for trial in self.trials:
             try:
-                with within(self.clock.left / 2):
+                with within(self.clock.left / 2, cpu=True):
                     found.append(opened.run(trial.feeds))
             except BackendError as error:
                 self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not run the source: {message_of(error)}")

@@ -169,7 +169,7 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: bool, needs_p
     results: list[Outputs | None] = []
     for trial, want in zip(expected.trials, expected.outputs["onnxruntime"], strict=True):
         try:
-            with within(expected.clock.left):
+            with within(expected.clock.left, cpu=True):
                 results.append(None if want is None else opened.run(trial.feeds))
         except TimeLimitError as error:
             return replace(loaded, skipped=error.message)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,14 @@ import numpy as np
 import pytest
 
 import ortconv
+from ortconv.backends.onnxruntime_cpu import countdown
 from ortconv.compare.gap import Gap, gap
 from ortconv.errors import MismatchError, UnsupportedError, UsageError
 from ortconv.inputs import size_search, trials
 from ortconv.inputs.budget import Budget, Clock
 from ortconv.models import load
 from ortconv.pipeline.settings import Settings
-from ortconv.runtime.deadline import TimeLimitError, check_limit, within
+from ortconv.runtime.deadline import TimeLimitError, check_limit, deadline, within
 from ortconv.runtime.session import Session
 from ortconv.validation import reference
 from ortconv.validation.reference import Reference
@@ -132,10 +135,36 @@ def test_the_rows_of_a_loop_without_turns_have_any_shape(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("backend", slow_except(["numpy"], ("numpy", "onnxruntime")))
-def test_a_long_run_is_given_up(backend: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cpu", [False, True])
+def test_a_long_run_is_given_up(cpu: bool, backend: str, tmp_path: Path) -> None:
     session = Session(endless(tmp_path / "m.onnx", 1 << 24), [backend])
-    with within(0.2), pytest.raises(TimeLimitError, match="exceeds its time limit"):
+    with within(0.2, cpu=cpu), pytest.raises(TimeLimitError, match="exceeds its time limit"):
         session.run(None, {"x": np.zeros(1, np.float32)})
+
+
+def test_time_in_which_the_process_waits_counts_by_a_quarter() -> None:
+    clock = Clock(Budget(seconds=10))
+    with clock:
+        time.sleep(0.2)
+        assert clock.left > 10 - 0.15
+    assert 0.05 <= clock.used < 0.15
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads cannot read each other's CPU time")
+def test_another_thread_sees_how_much_cpu_time_a_run_has_left() -> None:
+    assert deadline() is None
+    with within(10, cpu=True):
+        limit = deadline()
+        assert limit is not None
+        left = countdown(limit)
+        time.sleep(0.2)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(left).result() > 10 - 0.1
+        began = time.thread_time()
+        while time.thread_time() < began + 0.1:
+            pass
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(left).result() <= 10 - 0.1
 
 
 def test_without_a_deadline_nothing_is_given_up(tmp_path: Path) -> None:
