@@ -28,6 +28,8 @@ def test_result(case: Case) -> None:
     else:
         assert once == case.expected
     assert bool(context.trace) == case.fires
+    if not case.fires:
+        return  # the model is unchanged
     same_numbers(case, model_proto(model))
     assert optimize(model, case.passes(), case.context()).trace == []
     assert dump(model) == once
