@@ -280,7 +280,7 @@ def _form(proto: TensorProto) -> tuple[DType, tuple[int, ...]]:
     shape = tuple(proto.dims)
     if dtype is DType.UNDEFINED:
         raise GraphError(f"tensor '{proto.name}' has no element type")
-    if any(d < 0 for d in shape):
+    if shape and min(shape) < 0:
         raise GraphError(f"tensor '{proto.name}' has a negative dimension: {list(shape)}")
     if proto.HasField("segment"):
         raise UnsupportedError(f"tensor '{proto.name}' is stored in segments")
@@ -294,10 +294,15 @@ _TYPED_FIELDS = {
 }  # fmt: skip
 
 
+FEW = 32
+"""Numbers of a message up to which numpy takes less time for a list of them."""
+
+
 def _typed_array(proto: TensorProto, dtype: DType) -> Array:
     field = _TYPED_FIELDS.get(dtype)
     if field is not None:
-        return np.array(getattr(proto, field), dtype=dtype.numpy)
+        values = getattr(proto, field)
+        return np.array(values[:] if len(values) < FEW else values, dtype=dtype.numpy)
     from onnx.numpy_helper import to_array
 
     return np.asarray(to_array(proto))

@@ -19,7 +19,7 @@ _WITH_GRAPHS = (5, 10, 0)
 def subgraphs(node: NodeProto) -> list[GraphProto]:
     """The graphs in the attributes of a node."""
     holders = [attribute for attribute in node.attribute if attribute.type in _WITH_GRAPHS]
-    return [sub for a in holders for sub in (*([a.g] if a.HasField("g") else []), *a.graphs)]
+    return [sub for a in holders for sub in (*([a.g] if a.HasField("g") else []), *a.graphs)] if holders else []
 
 
 def graphs(graph: GraphProto) -> Iterator[GraphProto]:

@@ -185,6 +185,12 @@ class _MessageWalk:
     def varint(self, pos: int, end: int) -> tuple[int, int]:
         """(number, position after it)."""
         data = self.data
+        if pos + 1 < end:  # nearly all numbers have one or two bytes
+            first, second = data[pos], data[pos + 1]
+            if first < 0x80:
+                return first, pos + 1
+            if second < 0x80:
+                return first & 0x7F | second << 7, pos + 2
         value = shift = 0
         for at in range(pos, min(end, pos + 10)):
             byte = data[at]
