@@ -16,7 +16,7 @@ from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.ortformat.layout import IDENTIFIER
+from ortconv.models import ORT, is_ort, load
 
 if TYPE_CHECKING:
     from ortconv.ir.model import Model
@@ -47,15 +47,15 @@ def exact(model: str | bytes) -> bytes | None:
     from ortconv.optimizer.extended.qdq import UNSIGNED_WEIGHTS
     from ortconv.optimizer.levels import run_passes
 
-    is_ort = model.endswith(".ort") if isinstance(model, str) else model[4:8] == IDENTIFIER
+    in_ort = is_ort(Path(model)) if isinstance(model, str) else model[4:8] == ORT
     try:
-        loaded = _loaded(model, is_ort)
+        loaded = load(model, only_to_run=True)
     except (OrtconvError, MemoryError):  # onnxruntime alone judges files
         return None
-    if not is_ort and loaded.graph.constant_bytes > LARGEST_MESSAGE:
+    if not in_ort and loaded.graph.constant_bytes > LARGEST_MESSAGE:
         return None
     changes = sum(count for _, count in run_passes(loaded.graph, (UNSIGNED_WEIGHTS,), Context()))
-    return _serialized(loaded, is_ort) if changes else None
+    return _serialized(loaded, in_ort) if changes else None
 
 
 def may_overflow(model: str | bytes) -> bool:
@@ -71,20 +71,8 @@ def may_overflow(model: str | bytes) -> bool:
         return any(data.find(name) >= 0 for name in NAMES) and overflows()
 
 
-def _loaded(model: str | bytes, is_ort: bool) -> Model:
-    if is_ort:
-        from ortconv.ortformat.reader import load, parse
-
-        return parse(model) if isinstance(model, bytes) else load(Path(model))
-    from ortconv.onnxio.load import Reading, from_bytes
-    from ortconv.onnxio.load import load as load_onnx
-
-    reading = Reading(oldest_opset=1)
-    return from_bytes(memoryview(model), reading) if isinstance(model, bytes) else load_onnx(Path(model), reading)
-
-
-def _serialized(model: Model, is_ort: bool) -> bytes:
-    if is_ort:
+def _serialized(model: Model, in_ort: bool) -> bytes:
+    if in_ort:
         from ortconv.ortformat.writer import serialize
 
         return b"".join(serialize(model))
