@@ -53,7 +53,6 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def wrong(name: str, value: object, wanted: str, hint: str | None = None) -> NnapiError:
-    """The error for a refused value."""
     if value is None:
         return NnapiError(ResultCode.UNEXPECTED_NULL, f"{name} is None, not {wanted}", hint=hint)
     try:
@@ -174,11 +173,7 @@ def _rule(text: str, function: Callable[..., object]) -> ArgumentRule:
     inner = bare.removeprefix("Sequence[").removesuffix("]") if bare.startswith("Sequence[") else bare
     rule = PLAIN.get(inner) or _instance(inner, function)
     rule = rule if inner == bare else _each(rule)
-    return rule if bare == text else _optional(rule)
-
-
-def _optional(rule: ArgumentRule) -> ArgumentRule:
-    return lambda name, value: None if value is None else rule(name, value)
+    return rule if bare == text else lambda name, value: None if value is None else rule(name, value)
 
 
 def _each(rule: ArgumentRule) -> ArgumentRule:

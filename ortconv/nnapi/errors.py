@@ -52,3 +52,4 @@ class OutputTooSmallError(NnapiError):
 bad_data = partial(NnapiError, ResultCode.BAD_DATA)
 bad_state = partial(NnapiError, ResultCode.BAD_STATE)
 op_failed = partial(NnapiError, ResultCode.OP_FAILED)
+unmappable = partial(NnapiError, ResultCode.UNMAPPABLE)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
 from ortconv.nnapi.device import NEVER, Device, Performance
 from ortconv.nnapi.operations import rows
-from ortconv.nnapi.operations.table import OperationRow, Slot
-from ortconv.nnapi.simulated import SimulatedDevice, main_operand
+from ortconv.nnapi.operations.table import OperationRow
+from ortconv.nnapi.simulated import SPECIAL, SimulatedDevice, main_operand
 
 
 def operations(device: Device) -> dict[Operation, list[Operand]]:
@@ -30,24 +31,19 @@ def main_types(row: OperationRow) -> dict[Operand, FeatureLevel]:
     found: dict[Operand, FeatureLevel] = {}
     for form in row.forms:
         slot = form.required[main_operand(row.operation)]
-        for kind, level in _allowed(slot, row):
+        allowed = slot.allowed(None, row.types)
+        if allowed is None:
+            allowed = {kind: kind.level for kind in Operand if kind.is_tensor and not kind.is_oem}
+        for kind, level in allowed.items():
             found[kind] = min(level, found.get(kind, level))
     return found
-
-
-def _allowed(slot: Slot, row: OperationRow) -> list[tuple[Operand, FeatureLevel]]:
-    allowed = slot.allowed(None, row.types)
-    if allowed is None:
-        return [(kind, kind.level) for kind in Operand if kind.is_tensor and not kind.is_oem]
-    return list(allowed.items())
 
 
 def document(device: Device, profile: str | None = None) -> dict[str, Any]:
     """All properties, for JSON. `profile` is the source of the device. A device is never chosen for a performance of None."""
     table = device.capabilities
     figures = {kind.name: _figures(table.types.get(kind, NEVER)) for kind in Operand}
-    figures |= {"relaxed": _figures(table.relaxed_tensor), "relaxed_scalar": _figures(table.relaxed_scalar)}
-    figures |= {"IF": _figures(table.if_), "WHILE": _figures(table.while_)}
+    figures |= {key: _figures(getattr(table, name)) for name, key in SPECIAL.items()}
     taken = operations(device)
     return {
         "name": device.name,
@@ -67,9 +63,7 @@ def document(device: Device, profile: str | None = None) -> dict[str, Any]:
 
 
 def _figures(performance: Performance) -> dict[str, float] | None:
-    if performance == NEVER:
-        return None
-    return {"exec_time": performance.exec_time, "power_usage": performance.power_usage}
+    return None if performance == NEVER else asdict(performance)
 
 
 def _simulation(device: SimulatedDevice) -> dict[str, Any]:

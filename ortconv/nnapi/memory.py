@@ -11,9 +11,8 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arguments import checked
-from ortconv.nnapi.codes import ResultCode
 from ortconv.nnapi.driver_guard import driver
-from ortconv.nnapi.errors import NnapiError, bad_data, bad_state, op_failed
+from ortconv.nnapi.errors import NnapiError, bad_data, bad_state, op_failed, unmappable
 from ortconv.nnapi.handle import Handle, api
 from ortconv.nnapi.hardware_buffer import CPU_READ_MASK, HardwareBuffer
 from ortconv.nnapi.operand import OperandType, agree
@@ -61,9 +60,7 @@ class Memory(Handle):
             access = mmap.ACCESS_WRITE if protection & PROT_WRITE else mmap.ACCESS_READ
             mapping = mmap.mmap(fd, size + offset - start, access=access, offset=start)
         except (OSError, ValueError, OverflowError) as error:
-            raise NnapiError(
-                ResultCode.UNMAPPABLE, f"{size} bytes from {offset} on cannot be mapped: {error}"
-            ) from error
+            raise unmappable(f"{size} bytes from {offset} on cannot be mapped: {error}") from error
         return cls(np.frombuffer(mapping, np.uint8)[offset - start :])
 
     @classmethod
@@ -77,7 +74,7 @@ class Memory(Handle):
         try:
             return cls(buffer.lock(CPU_READ_MASK & buffer.desc.usage))
         except NnapiError as error:
-            raise NnapiError(ResultCode.UNMAPPABLE, f"the buffer cannot be mapped: {error}") from error
+            raise unmappable(f"the buffer cannot be mapped: {error}") from error
 
     @classmethod
     @checked
@@ -134,9 +131,7 @@ class ImageMemory(Memory):
 
     @property
     def data(self) -> Array:
-        raise NnapiError(
-            ResultCode.UNMAPPABLE, f"no device here knows images of the format {self.buffer.desc.format:#x}"
-        )
+        raise unmappable(f"no device here knows images of the format {self.buffer.desc.format:#x}")
 
     @property
     def elements(self) -> Array:

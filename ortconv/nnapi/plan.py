@@ -93,12 +93,10 @@ class SimplePlan:
         _log("ExecutionBuilder", "SimpleExecutionBuilder::computeInternal: execute on {}", self.device.name)
         try:
             return run_on(self.device, self.model, self.prepared, request)
-        except OutputTooSmallError:
-            raise
         except NnapiError as error:
-            if request.fallback and not self.device.is_reference:
-                raise FullFallbackError(error) from error
-            raise
+            if isinstance(error, OutputTooSmallError) or not request.fallback or self.device.is_reference:
+                raise
+            raise FullFallbackError(error) from error
 
 
 @dataclass
@@ -283,9 +281,8 @@ class _PlanWalk:
             if not request.fallback or step.device.is_reference or error.code in MISSED_DEADLINE:
                 raise
             _log("ExecutionBuilder", "cpuFallbackPartial")
-            return CpuProgram(step.model).run(
-                request.inputs, request.room, RunLimits(None, request.limits.loop_timeout)
-            )
+            limits = RunLimits(None, request.limits.loop_timeout)
+            return CpuProgram(step.model).run(request.inputs, request.room, limits)
 
     def _is_main_output(self, key: SourceOperand) -> bool:
         key = self._outermost(key)

@@ -337,6 +337,7 @@ class _Profile:
 
 
 SPECIAL = {"relaxed_tensor": "relaxed", "relaxed_scalar": "relaxed_scalar", "if_": "IF", "while_": "WHILE"}
+"""Fields of Capabilities besides the types of operands, and their keys in a profile."""
 
 
 @contextmanager
