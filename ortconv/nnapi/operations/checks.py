@@ -109,7 +109,6 @@ def other_rank_needs_level_3(*older: int) -> OperationCheck:
 
 
 def offset_needs_level_3(c: OperationCall) -> Findings:
-    """A quantized x with a zero point other than 0 needs feature level 3."""
     if c.x.is_quantized and c.x.zero_point:
         yield FeatureLevel.LEVEL_3
 

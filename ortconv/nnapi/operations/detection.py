@@ -20,6 +20,7 @@ from ortconv.nnapi.operations.boxes import (
     transformed,
 )
 from ortconv.nnapi.operations.checks import BOX_SCALE, box_quantization, rank
+from ortconv.nnapi.operations.shapes import fits
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 ZERO, HALF = np.float32(0), np.float32(0.5)
@@ -37,8 +38,7 @@ def require_dims(name: str, found: Dims, wanted: Dims) -> None:
 
 def transform_dims(c: OperationCall) -> Dims:
     rows, columns = c.deltas.dims
-    require_dims("roi", c.roi.dims, (rows, 4))
-    require_dims("batches", c.batches.dims, (rows,))
+    fits(c, {"roi": (rows, 4), "batches": (rows,)})
     require_dims("image sizes", c.images.dims, (c.images.dims[0], 2))
     if columns % 4:
         raise op_failed(f"{columns} deltas are not a multiple of 4")
@@ -85,8 +85,7 @@ def runs(batches: Array) -> list[Array]:
 def box_with_nms_limit(c: OperationCall) -> Sequence[Array]:
     """Class 0 is the background. In each batch, boxes are sorted by class, and within a class by score."""
     rows, classes = c.x.dims
-    require_dims("roi", c.roi.dims, (rows, 4 * classes))
-    require_dims("batches", c.batches.dims, (rows,))
+    fits(c, {"roi": (rows, 4 * classes), "batches": (rows,)})
     scores, boxes = c.x.real, c.roi.real.reshape(rows, classes, 4)
     require_ordered(boxes)
     kernel = nms_kernel(c)
@@ -115,8 +114,7 @@ def box_with_nms_limit(c: OperationCall) -> Sequence[Array]:
 )  # fmt: skip
 def generate_proposals(c: OperationCall) -> Sequence[Array]:
     batches, height, width, count = c.x.dims
-    require_dims("deltas", c.deltas.dims, (batches, height, width, 4 * count))
-    require_dims("anchors", c.anchors.dims, (count, 4))
+    fits(c, {"deltas": (batches, height, width, 4 * count), "anchors": (count, 4)})
     require_dims("image sizes", c.images.dims, (batches, 2))
     if c.anchors.is_quantized and c.anchors.scale != BOX_SCALE:
         raise op_failed(f"the anchors' scale is {c.anchors.scale:g}, not {BOX_SCALE}")
@@ -222,7 +220,7 @@ def fast_detections(scores: Array, boxes: Array, c: OperationCall) -> tuple[Arra
 
 def heatmap_dims(c: OperationCall) -> list[Dims]:
     boxes, height, width, points = c.x.dims
-    require_dims("boxes", c.boxes.dims, (boxes, 4))
+    fits(c, {"boxes": (boxes, 4)})
     if height != width or height < 2:
         raise op_failed(f"a heat map of {height} x {width} is not square or too small")
     return [(boxes, points), (boxes, points, 2)]

@@ -11,7 +11,7 @@ from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import KEPT, SMALL, dims_are, offset_needs_level_3, rank, same_rank
 from ortconv.nnapi.operations.movement import moved
 from ortconv.nnapi.operations.shapes import axis_of, integers, like_x, margins, padded, taken
-from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
+from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 on_images = partial(operation, types="F Q H@3 S@4", checks=(rank("x", 4),), quantization=(KEPT,), nchw=("x", "out"))
 """Decorator of operations that move the elements of images."""
@@ -52,14 +52,9 @@ def mirror_dims(c: OperationCall) -> Dims:
     return padded(c.x.dims, pads)
 
 
-def pairs_of_dims(c: OperationCall) -> Findings:
-    """The paddings must have the shape [rank, 2]."""
-    yield from dims_are("paddings", c.x.rank, 2)(c)
-
-
 @operation(
     "MIRROR_PAD", "x:T paddings:I mode:i", level=7, types="F H Q S I", infer=mirror_dims,
-    checks=(KEPT, pairs_of_dims, same_rank("x", "out")),
+    checks=(KEPT, lambda c: dims_are("paddings", c.x.rank, 2)(c), same_rank("x", "out")),
 )  # fmt: skip
 def mirror_pad(c: OperationCall) -> Array:
     return np.pad(c.x.array, margins(c.paddings, c.x.rank), mode="symmetric" if c.mode else "reflect")

@@ -110,7 +110,6 @@ def normalized(x: Array, norm: Any, bias: Any) -> Array:
 
 
 def ratio(a: float, b: float, by: float) -> float:
-    """a * b / by in float32."""
     return float(np.float32(a) * np.float32(b) / np.float32(by))
 
 

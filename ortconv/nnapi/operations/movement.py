@@ -90,7 +90,6 @@ def some(c: OperationCall) -> Findings:
 
 
 def mixed_quantization(c: OperationCall) -> Findings:
-    """Inputs with another quantization than that of the output need level 3."""
     if c.out.is_quantized and not all(one.same_quantization(c.out) for one in c.inputs):
         yield FeatureLevel.LEVEL_3
 

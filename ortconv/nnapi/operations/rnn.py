@@ -23,14 +23,12 @@ def layer(c: OperationCall, batch: int, inputs: int, prefix: str = "") -> Dims:
     return batch, units
 
 
-def rnn_dims(c: OperationCall) -> list[Dims]:
-    dims = layer(c, *c.x.dims)
-    return [dims, dims]
+RANKS = (rank("weights", 2), rank("recurrent", 2), rank("bias", 1), rank("state", 2))
 
 
 @operation(
-    "RNN", "x:T weights:T recurrent:T bias:T state:T activation:i", outputs="state_out:T out:T", types="F H@3", infer=rnn_dims,
-    checks=(rank("x", 2), rank("weights", 2), rank("recurrent", 2), rank("bias", 1), rank("state", 2)),
+    "RNN", "x:T weights:T recurrent:T bias:T state:T activation:i", outputs="state_out:T out:T", types="F H@3",
+    infer=lambda c: [layer(c, *c.x.dims)] * 2, checks=(rank("x", 2), *RANKS),
 )  # fmt: skip
 def rnn(c: OperationCall) -> list[Array]:
     """activation(x weights' + state recurrent' + bias)"""
@@ -61,7 +59,6 @@ def rolled(
 
 
 def batch_and_inputs(c: OperationCall) -> tuple[int, int]:
-    """(batch, inputs) of a sequence."""
     if c.x.rank != 3:
         raise op_failed(f"a sequence has rank 3, not {c.x.rank}")
     return c.x.dims[1 if c.time_major else 0], c.x.dims[2]
@@ -74,8 +71,7 @@ def sequence_dims(c: OperationCall) -> list[Dims]:
 
 @operation(
     "UNIDIRECTIONAL_SEQUENCE_RNN", "x:T weights:T recurrent:T bias:T state:T activation:i time_major:i",
-    outputs="out:T [state_out:T @4]", level=3, types="F H", infer=sequence_dims,
-    checks=(rank("x", 3), rank("weights", 2), rank("recurrent", 2), rank("bias", 1), rank("state", 2)),
+    outputs="out:T [state_out:T @4]", level=3, types="F H", infer=sequence_dims, checks=(rank("x", 3), *RANKS),
 )  # fmt: skip
 def unidirectional_sequence_rnn(c: OperationCall) -> list[Array]:
     out, state = rolled(c, time_first(c.x, c.time_major))

@@ -70,13 +70,12 @@ def roi_align(c: OperationCall) -> Array:
         cells = np.asarray(points).reshape(c.height, high, c.width, wide, -1)
         total = np.asarray(sum(cells[:, i, :, j] for i in range(high) for j in range(wide)))
         count = high * wide
-        y[index] = requantize(total, average(c, count), c.out) if exact else total / total.dtype.type(count)
+        if exact:
+            factor = np.float32(c.x.scale) * STEP / np.float32(c.out.scale) / np.float32(count)
+            y[index] = requantize(total, float(factor), c.out)
+        else:
+            y[index] = total / total.dtype.type(count)
     return y
-
-
-def average(c: OperationCall, count: int) -> float:
-    """The factor that turns a sum of `count` samples with integer weights into their mean."""
-    return float(np.float32(c.x.scale) * STEP / np.float32(c.out.scale) / np.float32(count))
 
 
 def weights(down: Array, across: Array, exact: bool) -> Array:
