@@ -117,7 +117,6 @@ class _Api:
 
 @cache
 def api() -> _Api:
-    """The library, loaded."""
     library = _library()
     assert library is not None
     return _Api(library)
@@ -175,10 +174,8 @@ class NativeSession:
     def _tensor(self, array: np.ndarray[Any, Any]) -> Any:
         shape = (ctypes.c_int64 * array.ndim)(*array.shape)
         kind = int(DType.of(array.dtype))
-        make = self._api.make
-        return make(
-            "CreateTensorWithDataAsOrtValue", self._api.memory, array.ctypes.data, array.nbytes, shape, array.ndim, kind
-        )
+        arguments = array.ctypes.data, array.nbytes, shape, array.ndim, kind
+        return self._api.make("CreateTensorWithDataAsOrtValue", self._api.memory, *arguments)
 
     def run(self) -> None:
         """Run once, and release the outputs."""

@@ -171,21 +171,20 @@ def constant(*slots: int) -> Check:
 
     def check(unit: NodeUnit, target: Target) -> Objections:
         for slot in slots:
-            if unit.input(slot) is not None and unit.constant(slot) is None:
-                yield not_constant(unit, slot, target)
+            value = unit.input(slot)
+            if value is not None and value.constant is None:
+                message = f"{role(unit, slot)} is computed or fed: {target.name} needs a constant"
+                yield Objection("constant", message, _constant_advice(value, target))
 
     return check
 
 
-def not_constant(unit: NodeUnit, slot: int, target: Target) -> Objection:
-    value = unit.input(slot)
-    if value is not None and value.const is not None:
-        advice = "it is a graph input with a default value: convert --freeze-initializers"
-    elif target.ep == "nnapi" and producer_of(value, "DequantizeLinear") is not None:
-        advice = "quantize data, weights, bias and result; convert --use-nnapi quantizes a float bias"
-    else:
-        advice = "fold the nodes that compute it into an initializer"
-    return Objection("constant", f"{role(unit, slot)} is computed or fed: {target.name} needs a constant", advice)
+def _constant_advice(value: Value, target: Target) -> str:
+    if value.const is not None:
+        return "it is a graph input with a default value: convert --freeze-initializers"
+    if target.ep == "nnapi" and producer_of(value, "DequantizeLinear") is not None:
+        return "quantize data, weights, bias and result; convert --use-nnapi quantizes a float bias"
+    return "fold the nodes that compute it into an initializer"
 
 
 CHANGED = "which changes the numbers"

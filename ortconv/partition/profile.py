@@ -93,9 +93,8 @@ def _numbers(given: Mapping[str, Any], table: str, default: Speed | Copies) -> d
 def _only_known(given: Mapping[str, Any], known: list[str], prefix: str) -> None:
     for key in given:
         if key not in known:
-            raise UsageError(
-                f"unknown key {prefix}{key[:80]}", hint=f"known are {', '.join(prefix + k for k in known)}"
-            )
+            hint = f"known are {', '.join(prefix + k for k in known)}"
+            raise UsageError(f"unknown key {prefix}{key[:80]}", hint=hint)
 
 
 def _checked(key: str, value: Any, right: bool, wanted: str) -> Any:

@@ -32,9 +32,9 @@ def arg_extreme(t: Translation, u: OperationCall) -> None:
     through_scalar(t, u, code, inputs, rank == 1, output_type=ElementType.INT32)
 
 
-def along_last(t: Translation, u: OperationCall, code: str, **options: Option) -> None:
+def along_last(t: Translation, u: OperationCall, **options: Option) -> None:
     """An operator that works on the last dimension, between two transposes if another dimension is given."""
-    dims, x = t.dims(u.x), t.read(u.x)
+    dims, x, code = t.dims(u.x), t.read(u.x), u.operation.name
     last = len(dims) - 1
     axis = u.axis % len(dims)
     out = t.write(u.out)
@@ -52,19 +52,19 @@ def along_last(t: Translation, u: OperationCall, code: str, **options: Option) -
 
 @translated("SOFTMAX", types="F H Q S")
 def softmax(t: Translation, u: OperationCall) -> None:
-    along_last(t, u, "SOFTMAX", beta=float(u.beta))
+    along_last(t, u, beta=float(u.beta))
 
 
 @translated("LOG_SOFTMAX", types="F H")
 def log_softmax(t: Translation, u: OperationCall) -> None:
     if u.beta != 1.0:
         raise RefusedOperationError(f"its LOG_SOFTMAX has beta 1, not {u.beta:g}")
-    along_last(t, u, "LOG_SOFTMAX")
+    along_last(t, u)
 
 
 @translated("L2_NORMALIZATION", types="F H Q S")
 def l2_normalization(t: Translation, u: OperationCall) -> None:
-    along_last(t, u, "L2_NORMALIZATION", fused_activation_function=0)
+    along_last(t, u, fused_activation_function=0)
 
 
 @translated("LOCAL_RESPONSE_NORMALIZATION", types="F H")
@@ -72,4 +72,4 @@ def lrn(t: Translation, u: OperationCall) -> None:
     if len(t.dims(u.x)) != 4:
         raise RefusedOperationError("it supports only tensors of four dimensions")
     numbers = {"bias": float(u.bias), "alpha": float(u.alpha), "beta": float(u.beta)}
-    along_last(t, u, "LOCAL_RESPONSE_NORMALIZATION", radius=u.radius, **numbers)
+    along_last(t, u, radius=u.radius, **numbers)

@@ -36,10 +36,8 @@ def translated(*names: str, types: str, either_sign: bool = False) -> Callable[[
     """A decorator that adds a function to the table, for some operations."""
 
     def enter(translate: Translator) -> Translator:
-        for name in names:
-            TRANSLATIONS[Operation[name]] = TranslationRow(
-                translate, frozenset(KINDS[letter] for letter in types.split()), either_sign
-            )
+        row = TranslationRow(translate, frozenset(KINDS[letter] for letter in types.split()), either_sign)
+        TRANSLATIONS.update((Operation[name], row) for name in names)
         return translate
 
     return enter

@@ -13,8 +13,6 @@ from ortconv.tflite.model import Option, Tensor
 
 
 class OperatorUse(NamedTuple):
-    """An operator with its inputs and outputs."""
-
     code: str
     tensors: Sequence[Tensor]
     options: Mapping[str, Option]

@@ -70,9 +70,8 @@ class _ModelWriter:
         return self.out.scalars("i", list(values))
 
     def named(self, ends: Sequence[tuple[str, int]]) -> int:
-        return self.out.references(
-            [self.table("TensorMap", name=self.out.string(name), tensor_index=at) for name, at in ends]
-        )
+        pairs = [self.table("TensorMap", name=self.out.string(name), tensor_index=at) for name, at in ends]
+        return self.out.references(pairs)
 
     def code(self, name: str, version: int) -> int:
         number = OPERATORS[name][0]

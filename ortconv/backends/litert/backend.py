@@ -81,8 +81,6 @@ class LiteRt(Nnapi):
 
 
 class LiteRtProgram:
-    """A loaded partition."""
-
     def __init__(self, exported: Exported, settings: str) -> None:
         self.exported = exported
         content = b"".join(exported.segments)

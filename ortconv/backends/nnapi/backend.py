@@ -137,13 +137,10 @@ class Nnapi:
             with self._phone():
                 return NnapiProgram(lowered, self._compiled(lowered), region, self.options.burst)
         except NnapiError as error:
-            what = (
-                f"the partition of {counted(len(region.nodes), 'node')} from {region.nodes[0].label} does not compile"
-            )
-            raise BackendError(f"{what}: {error}", backend=self.name) from error
+            what = f"the partition of {counted(len(region.nodes), 'node')} from {region.nodes[0].label}"
+            raise BackendError(f"{what} does not compile: {error}", backend=self.name) from error
 
     def lower(self, region: Region) -> Lowered:
-        """The model for a partition."""
         with self._phone(), guarded(region.nodes, "lowering to NNAPI"):
             return lower(region, self.level, self.options.nchw, self.options.fp16)
 

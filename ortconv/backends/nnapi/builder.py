@@ -109,11 +109,9 @@ class Builder:
 
     def alias(self, value: Value, source: Value) -> None:
         """Give a value the operands of another one."""
-        self._operands |= {
-            (value, image): self._operands[source, image]
-            for image in (False, True)
-            if (source, image) in self._operands
-        }
+        for image in (False, True):
+            if (source, image) in self._operands:
+                self._operands[value, image] = self._operands[source, image]
         if source.is_constant:
             self._bind(value, False, self.operand(source))
 
@@ -172,7 +170,6 @@ class Builder:
         return index
 
     def ints(self, values: Sequence[int]) -> int:
-        """Add a vector of int32."""
         return self.constant(np.array(values, np.int32))
 
     def int32(self, value: int) -> int:

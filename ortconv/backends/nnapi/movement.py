@@ -6,7 +6,7 @@ import numpy as np
 
 from ortconv.backends.nnapi.builder import Builder, Lowering, shape_of, value_of
 from ortconv.ir.operands import ints, stated_ints
-from ortconv.ir.slices import selected
+from ortconv.ir.slices import axis_slices, selected
 from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import Operation
 
@@ -83,12 +83,10 @@ def slice_(b: Builder, unit: NodeUnit) -> None:
 
 def _ranges(unit: NodeUnit) -> list[range]:
     """The indices that a Slice selects along each dimension."""
-    shape = shape_of(value_of(unit))
-    starts, ends = ints(unit.input(1)) or (), ints(unit.input(2)) or ()
-    axes = ints(unit.input(3)) or range(len(starts))
-    steps = ints(unit.input(4)) or (1,) * len(starts)
+    shape, parts = shape_of(value_of(unit)), axis_slices(unit.target, ints)
+    assert parts is not None
     ranges = [range(size) for size in shape]
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+    for start, end, axis, step in parts:
         ranges[axis] = selected(start, end, step, shape[axis])
     return ranges or [range(1)]
 

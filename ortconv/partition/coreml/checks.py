@@ -50,7 +50,6 @@ def static(unit: NodeUnit, target: Target) -> Objections:
 
 
 def rank_within_limit(what: str, found: int | None, target: Target) -> Objections:
-    """Require that the rank `found` of a tensor is within CoreML's limit."""
     if found is not None and found > MAX_RANK:
         message = f"{what} has rank {found}: {target.name} accepts {MAX_RANK} at most"
         yield Objection("rank", message, f"merge dimensions, to {MAX_RANK} at most")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from ortconv.ir.graph import Value
 from ortconv.ir.operands import axes_of, ints, stated_ints
 from ortconv.ir.schema import attribute
+from ortconv.ir.slices import axis_slices
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, rank, role
@@ -43,12 +44,10 @@ def unsqueeze(unit: NodeUnit, target: Target) -> Objections:
 
 def kept(unit: NodeUnit, target: Target) -> Objections:
     """Require that the slice is not empty."""
-    shape, starts, ends = unit.shape(0), ints(unit.input(1)), ints(unit.input(2))
-    if shape is None or starts is None or ends is None:
+    shape = unit.shape(0)
+    if shape is None or unit.input(1) is None:
         return
-    count = len(starts)
-    axes, steps = ints(unit.input(3), tuple(range(count))), ints(unit.input(4), (1,) * count)
-    for axis, start, end, step in zip(axes or (), starts, ends, steps or (), strict=False):
+    for start, end, axis, step in axis_slices(unit.target, ints) or ():
         if not range(*slice(start, end, step).indices(shape[axis])):
             message = f"nothing is left of dimension {axis} of size {shape[axis]} from {start} to {end} by {step}"
             yield Objection("empty", f"{message}: {target.name} needs an element")

@@ -21,11 +21,9 @@ def needs_level(what: str, level: int, target: Target) -> Objections:
 
 def static_shapes(unit: NodeUnit, target: Target) -> Objections:
     """Require static shapes for all inputs, scales and zero points included."""
-    for operand in unit.inputs:
-        if operand is not None:
-            for value in operand:
-                if value is not None and value.static_shape is None:
-                    yield dynamic(value, "NNAPI", "every dimension")
+    for value in (part for operand in unit.inputs if operand is not None for part in operand.parts):
+        if value.static_shape is None:
+            yield dynamic(value, "NNAPI", "every dimension")
 
 
 float32 = dtype(DType.FLOAT)
@@ -187,10 +185,9 @@ def bias_scale(unit: NodeUnit, target: Target) -> Objections:
         return
     real, step = (integers - zeros) * own, x * w
     if not np.all(np.abs(real - integers * step) <= step / 2 + CLOSE * np.abs(real)):
-        message = (
-            f"{role(unit, 2)} has not the product of the scales of input and weights as its scale, or a zero point"
-        )
-        yield Objection(NUMBERS, f"{message}: NNAPI takes it so", f"quantize the bias with this product, {CHANGED}")
+        message = f"{role(unit, 2)} has not the product of the scales of input and weights as its scale"
+        advice = f"quantize the bias with this product, {CHANGED}"
+        yield Objection(NUMBERS, f"{message}, or a zero point: NNAPI takes it so", advice)
 
 
 CLOSE = 1e-5
@@ -223,7 +220,6 @@ def is_quantized(unit: NodeUnit) -> bool:
 
 
 def output_of_256ths(unit: NodeUnit, target: Target) -> Objections:
-    """Require exactly scale 1/256 and zero point 0 for the output in the quantized form."""
     found = parameters(unit.outputs[0]) if is_quantized(unit) else None
     if found is not None and found != (1 / 256, 0):
         message = f"the output has scale {found[0]:.9g} and zero point {found[1]}: NNAPI has scale 0.00390625 and 0"

@@ -18,7 +18,6 @@ from ortconv.partition.policy import NUMBERS, Objection, Objections, Target
 
 
 def constant_bias(unit: NodeUnit, target: Target) -> Objections:
-    """Require a constant bias in the quantized form."""
     if is_quantized(unit):
         yield from constant(2)(unit, target)
 
@@ -65,13 +64,12 @@ def scales_of_outputs(unit: NodeUnit, target: Target) -> Objections:
     along = scale.shape[0] == scale.size if len(scale.shape) > 1 else dq.attr("axis", 1) in (0, -4)
     if not along:
         message = f"{role(unit, 1)} has {scale.size} scales along another dimension than 0"
-        yield Objection(
-            NUMBERS, f"{message}: NNAPI applies them to dimension 0", f"quantize per output channel, {CHANGED}"
-        )
+        advice = f"quantize per output channel, {CHANGED}"
+        yield Objection(NUMBERS, f"{message}: NNAPI applies them to dimension 0", advice)
 
 
 WIDER = "add a dimension of 1 to image and weights with Reshapes, and remove it after the node"
-WEIGHTS = quantized((0,), weights=1)
+WEIGHTS = quantized(weights=1)
 CHECK = all_of(nchw_level("convolution"), rank(4, 4, 1, fewer="", more=WIDER), constant(1), constant_bias, dilations)
 RUNTIME = all_of(groups, padding, coarser_output(29), scales_of_outputs, bias_scale)
 

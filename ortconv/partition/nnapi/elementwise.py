@@ -59,10 +59,8 @@ def alpha(unit: NodeUnit, target: Target) -> Objections:
     """Require an alpha of at least 0: NNAPI's ELU is max(0, x) + min(0, alpha * (exp(x) - 1))."""
     found = unit.target.attr("alpha", 1.0)
     if found < 0:
-        advice = f"subtract Elu with alpha {-found:g} of Min with 0 from Relu"
-        yield Objection(
-            NUMBERS, f"alpha is {found:g}: NNAPI changes numbers above 0 by it, and makes 0 of those below", advice
-        )
+        message = f"alpha is {found:g}: NNAPI changes numbers above 0 by it, and makes 0 of those below"
+        yield Objection(NUMBERS, message, f"subtract Elu with alpha {-found:g} of Min with 0 from Relu")
 
 
 def cast(unit: NodeUnit, target: Target) -> Objections:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, dtype, not_constant, rank, role
+from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, dtype, rank, role
 from ortconv.partition.nnapi.checks import bias_scale, coarser_output, is_quantized, needs_level, quantized
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Objection, Objections, Target
@@ -44,8 +44,7 @@ def matmul(unit: NodeUnit, target: Target) -> Objections:
         return
     if is_quantized(unit):
         yield from rank(2, 2, 0, 1)(unit, target)
-        if unit.constant(1) is None:
-            yield not_constant(unit, 1, target)
+        yield from constant(1)(unit, target)
     elif len(a) != len(b) or len(a) < 3:
         message = f"the inputs have ranks {len(a)} and {len(b)}: NNAPI accepts 2 and 2, or equal ones from 3"
         yield Objection("rank", message, _same_rank(unit, len(a), len(b)))
@@ -78,7 +77,7 @@ def signed_weights(unit: NodeUnit, target: Target) -> Objections:
         yield Objection("quantization", message, f"quantize per tensor, {CHANGED}")
 
 
-WEIGHTS = quantized((0,), weights=1)
+WEIGHTS = quantized(weights=1)
 ONE_BETA = all_of(
     attribute_is("transA", 0, instead="put a Transpose before it"),
     attribute_is("alpha", 1.0, instead="multiply B by alpha"),

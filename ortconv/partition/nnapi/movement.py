@@ -7,7 +7,7 @@ import math
 from ortconv.ir.operands import ints, is_only_quantized
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
-from ortconv.partition.checks import all_of, attribute_is, constant, not_constant, not_empty, rank, role
+from ortconv.partition.checks import all_of, attribute_is, constant, not_empty, rank, role
 from ortconv.partition.nnapi.checks import EVERY, float32_or_uint8, images, keeps_parameters, nchw_level, quantized
 from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Objection, Objections, Target
@@ -41,7 +41,6 @@ def flatten(unit: NodeUnit, target: Target) -> Objections:
 
 
 def concat(unit: NodeUnit, target: Target) -> Objections:
-    """Require, below feature level 29, equal scales and zero points on all tensors of the quantized form."""
     if target.feature_level < 29:
         yield from keeps_parameters(unit, target)
 
@@ -61,11 +60,9 @@ def no_negative_indices(unit: NodeUnit, target: Target) -> Objections:
 
 
 def split(unit: NodeUnit, target: Target) -> Objections:
-    """Require parts of equal size."""
     shape = unit.shape(0)
     axis = unit.target.attr("axis", 0)
-    if unit.input(1) is not None and unit.constant(1) is None:
-        yield not_constant(unit, 1, target)
+    yield from constant(1)(unit, target)
     if not shape or not -len(shape) <= axis < len(shape):
         return
     size, parts = shape[axis], ints(unit.input(1))

@@ -77,17 +77,13 @@ def _provider(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[
         yield from row.types(unit, target)
         yield from _internal_uint8(unit, in_group)
     elif row.qdq is None:
-        yield _no_qdq(unit)
+        group = f"this QDQ group of {len(unit.nodes)} nodes computes in {type_name(unit.dtype(0))}"
+        message = f"NNAPI runs {unit.op} only in float: {group}"
+        yield Objection("qdq", message, f"leave {unit.op} unquantized, {CHANGED}")
         return
     else:
         yield from row.qdq(unit, target)
     yield from row.check(unit, target)
-
-
-def _no_qdq(unit: NodeUnit) -> Objection:
-    group = f"this QDQ group of {len(unit.nodes)} nodes computes in {type_name(unit.dtype(0))}"
-    message = f"NNAPI runs {unit.op} only in float: {group}"
-    return Objection("qdq", message, f"leave {unit.op} unquantized, {CHANGED}")
 
 
 def _internal_uint8(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Objections:
