@@ -12,9 +12,7 @@ from ortconv.onnxio.proto import region_proto
 
 
 def infer_types(graph: Graph, library: Path) -> None:
-    """Set the types of the library's operators' results, and infer all types that follow from them. Raises UsageError if
-    onnxruntime cannot use the library.
-    """
+    """Set the types of the library's results, and all that follow from them. UsageError if onnxruntime cannot use the library."""
     from ortconv.backends.onnxruntime_cpu import session_options
 
     options = session_options(library, 1, {})

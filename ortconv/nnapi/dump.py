@@ -16,9 +16,7 @@ SHOWN = 8  # elements of a constant that the text shows
 def document(
     model: Model, names: Mapping[int, str] | None = None, places: Sequence[Device | None] = ()
 ) -> dict[str, Any]:
-    """Plain data for JSON. Constants appear only with their sizes, operations in execution order. `names` are names of
-    operands, `places` the devices of operations.
-    """
+    """Plain data for JSON, operations in execution order. `names` are names of operands, `places` the devices of operations."""
     return {
         "feature_level": int(model.level),
         "relaxed": model.relaxed,

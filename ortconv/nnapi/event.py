@@ -111,9 +111,7 @@ class Event(Handle):
             raise self._error.bare() if isinstance(self._error, NnapiError) else self._error
 
     def get_sync_fence_fd(self) -> int:
-        """A file descriptor that becomes readable when the execution has finished. The caller owns it. Raises BAD_DATA
-        for an event without a fence.
-        """
+        """A file descriptor, the caller's, that is readable once the execution has finished. Raises BAD_DATA without a fence."""
         fd = self._waited_fd if self._fence is None else self._fence.fd
         if fd < 0:
             raise bad_data("the event has no fence")

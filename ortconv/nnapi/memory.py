@@ -48,9 +48,7 @@ class Memory(Handle):
     @classmethod
     @checked
     def from_fd(cls, size: int, protection: int, fd: int, offset: int = 0) -> Memory:
-        """Map `size` bytes of a file from `offset` on. `protection` combines PROT_READ and PROT_WRITE of this
-        module. Raises UNMAPPABLE if the file cannot be mapped.
-        """
+        """Map `size` bytes of a file. `protection` combines PROT_READ and PROT_WRITE. UNMAPPABLE if the file cannot be mapped."""
         if size <= 0 or offset < 0 or fd < 0:
             raise bad_data(f"cannot map {size} bytes from {offset} of file descriptor {fd}")
         start = offset - offset % mmap.ALLOCATIONGRANULARITY

@@ -31,10 +31,7 @@ SHOWN_OPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A set of refused nodes, and the partitions that would result if the target supported them.
-
-    `steps` lists pairs: a verb, and the nodes that it applies to.
-    """
+    """Refused nodes, and the partitions if the target supported them. `steps` are pairs of a verb and the nodes that it is for."""
 
     steps: tuple[tuple[str, tuple[Node, ...]], ...]
     rules: tuple[str, ...]
@@ -110,9 +107,7 @@ def advise(graph: Graph, target: Target | None = None) -> list[Merge]:
 
 
 def _undominated(merges: list[Merge]) -> list[Merge]:
-    """The Pareto front: merges for which no other merge has at most as many nodes to change and fewer partitions, or
-    fewer nodes and at most as many partitions.
-    """
+    """The Pareto front: no other merge has as few nodes to change and fewer partitions, or fewer nodes and as few partitions."""
     front: list[Merge] = []
     for merge in sorted(merges, key=lambda m: (len(m.nodes), m.partitions_after, -m.taken_after)):
         if not front or merge.partitions_after < front[-1].partitions_after:

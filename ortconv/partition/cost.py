@@ -170,9 +170,7 @@ def total_seconds(nodes: Iterable[Node], speed: Speed) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Estimate for a whole model on a device: the cost of each partition, the multiply-adds of all nodes, and the time in seconds
-    without and with partitions.
-    """
+    """Estimate for a model on a device: the cost of each partition, the multiply-adds of all nodes, and their time on the CPU."""
 
     device: DeviceProfile
     partitions: tuple[Cost, ...]

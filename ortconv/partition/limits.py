@@ -51,9 +51,7 @@ def limit(partitioning: Partitioning, limits: Limits) -> Partitioning:
 
 
 def divide(graph: Graph, target: Target, limits: Limits | None = None) -> Iterator[Partitioning]:
-    """Partition a graph, and its subgraphs if the target supports nodes there, and assign nodes to the target. Yields the
-    partitioning of each graph.
-    """
+    """Partition a graph, and its subgraphs if the target supports nodes there, and assign the nodes. Yields each partitioning."""
     for part in graph.graphs() if target.takes_subgraphs else (graph,):
         partitioning = limit(partition(part, target), limits or Limits())
         assign(part, partitioning)

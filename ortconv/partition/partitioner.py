@@ -226,9 +226,7 @@ class Grouping:
         return group_by_wave(self.producers, eligible)
 
     def refusal(self, group: Sequence[int]) -> Objection | None:
-        """The objection to a group that makes no partition: it is too trivial, or it reads only constants although the provider
-        counts these as inputs.
-        """
+        """The objection to a group that is too trivial, or reads only constants although the provider counts these as inputs."""
         provider = self.target.provider
         nodes = self.nodes(group)
         if is_trivial(nodes, provider):

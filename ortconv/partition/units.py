@@ -130,9 +130,7 @@ _SELECTOR_OF = {op: selector for selector in SELECTORS for op in selector.ops}
 
 
 def units(nodes: Iterable[Node]) -> list[NodeUnit]:
-    """The units of a graph, or of a subset of its nodes that splits no unit, in topological order of their targets. Every node is
-    in exactly one unit.
-    """
+    """The units of a graph, or of nodes that split no unit, in topological order of their targets. Each node is in one of them."""
     nodes = list(nodes)
     groups: dict[Node, NodeUnit] = {}
     members: set[Node] = set()

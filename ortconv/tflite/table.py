@@ -20,9 +20,7 @@ Translator = Callable[[Translation, OperationCall], None]
 
 @dataclass(frozen=True, slots=True)
 class TranslationRow:
-    """`types` are the main types that LiteRT computes. If `either_sign`, int8 gives the same result as uint8, with all elements and
-    zero points 128 less.
-    """
+    """`types` are the main types of LiteRT. If `either_sign`, int8 gives what uint8 does, elements and zero points less 128."""
 
     translate: Translator
     types: frozenset[Operand]

@@ -69,10 +69,7 @@ class NnapiOptions:
 
 
 def flags_of(names: str) -> dict[str, Any]:
-    """Parse flags separated by commas, + or |, with or without NNAPI_FLAG_ and USE_, in any case.
-
-    Raises UsageError for an unknown flag.
-    """
+    """Parse flags separated by commas, + or |, in any case, NNAPI_FLAG_ and USE_ being optional. UsageError for an unknown flag."""
     found: dict[str, Any] = {}
     for name in filter(None, (part.strip() for part in re.split("[,+|]", names))):
         key = name.upper().replace("-", "_").removeprefix("NNAPI_FLAG_")

@@ -1,7 +1,4 @@
-"""The objects behind the pointers of C programs.
-
-A handle is a number that is never reused, so the use of a freed handle is detected.
-"""
+"""The objects behind the pointers of C programs. Handles are never reused, so the use of a freed one is detected."""
 
 from __future__ import annotations
 

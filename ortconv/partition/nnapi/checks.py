@@ -195,9 +195,7 @@ CLOSE = 1e-5
 
 
 def coarser_output(level: int | None = None) -> Check:
-    """Require, in the quantized form, an output scale greater than the product of the first two input scales; only below feature
-    level `level`, if given.
-    """
+    """Require a quantized output's scale above the product of the first two input scales; below feature level `level`, if given."""
 
     def check(unit: NodeUnit, target: Target) -> Objections:
         found = [parameters(operand) for operand in (*unit.inputs[:2], unit.outputs[0])]
