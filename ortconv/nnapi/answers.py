@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ortconv.nnapi.codes import ResultCode
-from ortconv.nnapi.device import PreparedModel, Timing
+from ortconv.nnapi.device import Executed, PreparedModel
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.running import Room
 from ortconv.nnapi.validation import LARGEST, compatible
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def prepared_model(answer: object) -> PreparedModel:
     return answer
 
 
-def execute(prepared: PreparedModel, kinds: Sequence[OperandType], request: Request) -> tuple[list[Tensor], Timing]:
+def execute(prepared: PreparedModel, kinds: Sequence[OperandType], request: Request) -> Executed:
     """Run a driver's model with outputs of these types. Raises ValueError for results or durations, and OP_FAILED for shapes of
     outputs that do not fit, which a driver must not return.
     """
@@ -39,7 +40,7 @@ def execute(prepared: PreparedModel, kinds: Sequence[OperandType], request: Requ
     return results, timing
 
 
-def _check_results(results: Sequence[Tensor], kinds: Sequence[OperandType], room: Sequence[int | None]) -> None:
+def _check_results(results: Sequence[Tensor], kinds: Sequence[OperandType], room: Room) -> None:
     if len(results) != len(kinds) or not all(isinstance(one, Tensor) for one in results):
         raise ValueError(f"{len(results)} results for {len(kinds)} outputs, or results that are not Tensors")
     for result, kind, space in zip(results, kinds, room):

@@ -78,9 +78,7 @@ class Compilation(Handle):
 
     @api("PC")
     def set_caching(self, directory: str | os.PathLike[str], token: bytes) -> None:
-        """Set the directory where devices may store prepared models. The token of 32 bytes identifies the model:
-        different models need different tokens.
-        """
+        """Set the directory where devices may store prepared models. Different models need different tokens, of 32 bytes."""
         self._must_be_open()
         if len(token) != TOKEN_LENGTH:
             raise bad_data(f"a token has {TOKEN_LENGTH} bytes, not {len(token)}")
@@ -137,9 +135,7 @@ class Compilation(Handle):
     def plan(self) -> ExecutionPlan:
         """The plan. Raises BAD_STATE before `finish`."""
         if self._plan is None:
-            raise bad_state(
-                "the compilation failed or is closed" if self.finished else "the compilation is not finished"
-            )
+            raise bad_state(f"the compilation {'failed or is closed' if self.finished else 'is not finished'}")
         return self._plan
 
     @api("PC")
@@ -170,8 +166,8 @@ class Compilation(Handle):
         best = best_devices(self.model, self.devices, self.preference)
         if len(set(best)) == 1 and best[0] < len(self.devices):
             return self._simple(best[0], deadline)
-        steps = PartitionSteps()
-        partition(self.model, self.devices, self.preference, steps, best)
+        steps = PartitionSteps(self.devices, self.preference)
+        partition(self.model, steps, best)
         steps.describe()
         plan = CompoundPlan(self.model, steps)
         for step in plan.model_steps:

@@ -18,7 +18,7 @@ from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import Lifetime, OperandType, Tensor
 from ortconv.nnapi.operations.table import Dims
 from ortconv.nnapi.recording import PlainRun, ProgramRecording, Watch
-from ortconv.nnapi.running import Admit, OperandValue, agreed, rounded_to_half
+from ortconv.nnapi.running import Admit, OperandValue, Room, agreed, rounded_to_half
 from ortconv.nnapi.tracing import vlog
 from ortconv.nnapi.validation import LARGEST
 
@@ -86,21 +86,19 @@ class CpuProgram:
     def run(
         self,
         inputs: Sequence[OperandValue],
-        room: Sequence[int | None] | None = None,
+        room: Room | None = None,
         limits: RunLimits = NO_LIMITS,
         observer: OperationObserver | None = None,
     ) -> list[Tensor]:
         """The model's outputs.
 
-        `room` is the size in bytes of each output's buffer; None means any size. Raises OUTPUT_INSUFFICIENT_SIZE at the
-        first output that is larger. The second run with inputs of the same types is recorded; later ones repeat it.
+        Raises OUTPUT_INSUFFICIENT_SIZE at the first output without room. The second run with inputs of the same types is recorded;
+        later ones repeat it.
         """
         limits.check(ResultCode.MISSED_DEADLINE_PERSISTENT)
         return self._run(inputs, room, RunContext(limits, observer))
 
-    def _run(
-        self, inputs: Sequence[OperandValue], room: Sequence[int | None] | None, context: RunContext
-    ) -> list[Tensor]:
+    def _run(self, inputs: Sequence[OperandValue], room: Room | None, context: RunContext) -> list[Tensor]:
         key = tuple([None if one is None else one.key for one in inputs])
         recording = self._recordings.get(key)
         if recording is not None and recording.lock.acquire(blocking=False):
@@ -136,11 +134,7 @@ class CpuProgram:
         return watch
 
     def _run_each(
-        self,
-        inputs: Sequence[OperandValue],
-        room: Sequence[int | None] | None,
-        context: RunContext,
-        run: ProgramRecording | PlainRun,
+        self, inputs: Sequence[OperandValue], room: Room | None, context: RunContext, run: ProgramRecording | PlainRun
     ) -> list[Tensor]:
         """Run one operation after the other, with all checks."""
         model = self.model
@@ -178,9 +172,8 @@ class CpuProgram:
         kinds = [self.model.operands[index].kind.with_dims(dims) for index, dims in zip(operation.outputs, shapes)]
         for kind in kinds:
             if kind.nbytes > LARGEST:
-                raise op_failed(
-                    f"a result of {list(kind.dims)} is larger than {LARGEST} bytes", operation=operation.code
-                )
+                message = f"a result of {list(kind.dims)} is larger than {LARGEST} bytes"
+                raise op_failed(message, operation=operation.code)
         for index, kind in zip(operation.outputs, kinds):
             capacity = places.get(index)
             if capacity is not None and kind.nbytes > capacity:
@@ -188,12 +181,7 @@ class CpuProgram:
                 raise OutputTooSmallError(output_shapes(self.model, made, places))
 
     def _branch(
-        self,
-        operation: ModelOperation,
-        inputs: list[OperandValue],
-        admit: Admit,
-        room: Sequence[int | None],
-        context: RunContext,
+        self, operation: ModelOperation, inputs: list[OperandValue], admit: Admit, room: Room, context: RunContext
     ) -> Sequence[Tensor]:
         """The results of IF or WHILE."""
         try:

@@ -19,7 +19,7 @@ from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.properties import properties
 from ortconv.nnapi.registry import Extension
-from ortconv.nnapi.running import OperandValue
+from ortconv.nnapi.running import OperandValue, Room
 from ortconv.nnapi.tracing import vlog
 
 if TYPE_CHECKING:
@@ -70,9 +70,7 @@ class Capabilities:
 
     @property
     def ever_beat_cpu(self) -> bool:
-        """True if a figure is below the CPU's. A device without such a figure gets no work while the CPU is among the
-        devices, because the CPU wins a tie.
-        """
+        """True if a figure is below the CPU's: only then does the device get work beside the CPU, which wins a tie."""
         return any(figure < 1 for figure in self.figures)
 
     @property
@@ -112,13 +110,13 @@ class Timing:
         return Timing(both(self.on_hardware, other.on_hardware), both(self.in_driver, other.in_driver))
 
 
-class PreparedModel:
-    """A model that a device has prepared."""
+Executed = tuple[list[Tensor], Timing]
+"""The outputs of a model, and the durations of its execution."""
 
-    def execute(
-        self, inputs: Sequence[OperandValue], room: Sequence[int | None], limits: RunLimits, measure: bool = False
-    ) -> tuple[list[Tensor], Timing]:
-        """Run the model and return its outputs. `room` has the bytes of each output's buffer; None means any size."""
+
+class PreparedModel:
+    def execute(self, inputs: Sequence[OperandValue], room: Room, limits: RunLimits, measure: bool = False) -> Executed:
+        """Run the model."""
         raise NotImplementedError
 
 
@@ -188,9 +186,7 @@ class PreparedOnCpu(PreparedModel):
     def __init__(self, model: Model) -> None:
         self.program = CpuProgram(model)
 
-    def execute(
-        self, inputs: Sequence[OperandValue], room: Sequence[int | None], limits: RunLimits, measure: bool = False
-    ) -> tuple[list[Tensor], Timing]:
+    def execute(self, inputs: Sequence[OperandValue], room: Room, limits: RunLimits, measure: bool = False) -> Executed:
         return self.program.run(inputs, room, limits), Timing()
 
 

@@ -16,7 +16,7 @@ from ortconv.nnapi.arguments import Nanoseconds, Values, elements
 from ortconv.nnapi.codes import DurationCode, ResultCode
 from ortconv.nnapi.compilation import Compilation
 from ortconv.nnapi.cpu import RunLimits
-from ortconv.nnapi.device import Timing
+from ortconv.nnapi.device import Executed, Timing
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, bad_data, bad_state, op_failed
 from ortconv.nnapi.event import Event, Fence
 from ortconv.nnapi.extension import add_attribute
@@ -240,9 +240,7 @@ class Execution(Handle):
 
     @api("PE")
     def get_output_operand_dimensions(self, index: int) -> tuple[int, ...]:
-        """The dimensions of an output after the run. If it did not fit, OUTPUT_INSUFFICIENT_SIZE is raised, and its
-        `dimensions` are the required ones.
-        """
+        """The dimensions of an output. If it did not fit, OUTPUT_INSUFFICIENT_SIZE is raised, with the required `dimensions`."""
         return self._reported(index)
 
     @api("PE")
@@ -352,7 +350,7 @@ class Execution(Handle):
             raise
         self._complete(None)
 
-    def _computed(self, request: Request) -> tuple[list[Tensor], Timing]:
+    def _computed(self, request: Request) -> Executed:
         try:
             return self.plan.run(request)
         except FullFallbackError as fallback:
@@ -367,9 +365,8 @@ class Execution(Handle):
         for argument, result, index in zip(self._outputs, results, self.model.outputs):
             assert argument is not None
             if not compatible(argument.kind, result) and result.size:
-                raise op_failed(
-                    f"the output has dimensions {list(result.dims)}, declared is {argument.kind}", operand=index
-                )
+                message = f"the output has dimensions {list(result.dims)}, declared is {argument.kind}"
+                raise op_failed(message, operand=index)
             if argument.memory is not None:
                 argument.memory.write(result.array)
             elif argument.data is None:

@@ -100,9 +100,7 @@ class ModelStep:
 
     @classmethod
     def of(cls, source: int, device: Device, whole: Model, operations: Sequence[int]) -> ModelStep:
-        """The step for operations of a model. Raises OP_FAILED without inputs or outputs, or for an operand above the device's
-        level.
-        """
+        """The step for operations of a model. OP_FAILED without inputs or outputs, or for an operand above the device's level."""
         _log("ExecutionStep::finishStepModel, compilation on {}", device.name)
         part = ModelPart(whole, [whole.operations[at] for at in operations])
         inputs, outputs = part.boundary()
@@ -152,8 +150,10 @@ PartitionStep = ModelStep | IfStep | WhileStep | GotoStep
 
 @dataclass(slots=True)
 class PartitionSteps:
-    """A partitioned model: a list of steps with jumps, and the source models of the steps. The main model has index 0."""
+    """A model partitioned for devices: steps with jumps, and the source models of the steps. The main model has index 0."""
 
+    devices: Sequence[Device]
+    preference: Preference
     steps: list[PartitionStep] = field(default_factory=list)
     models: list[Model] = field(default_factory=list)
 
@@ -178,25 +178,17 @@ def described(step: PartitionStep) -> str:
             return f"goto {step.to}"
 
 
-def partition(
-    model: Model,
-    devices: Sequence[Device],
-    preference: Preference,
-    plan: PartitionSteps,
-    best: Sequence[int] | None = None,
-) -> int:
-    """Append the steps of a model, and of the models inside its control flow, to a plan, in execution order. Return the
-    index of the model in the plan.
-    """
-    source = len(plan.models)
+def partition(model: Model, plan: PartitionSteps, best: Sequence[int] | None = None) -> int:
+    """Append the steps of a model, and of those inside its control flow, to a plan. Return the model's index in the plan."""
+    source, devices = len(plan.models), plan.devices
     plan.models.append(model)
-    best = best_devices(model, devices, preference) if best is None else best
+    best = best_devices(model, devices, plan.preference) if best is None else best
     for device, operations in _groups(model, devices, best):
         if device < len(devices):
             plan.steps.append(ModelStep.of(source, devices[device], model, operations))
             continue
         for at in operations:
-            _append_control_flow(source, model.operations[at], devices, preference, plan)
+            _append_control_flow(source, model.operations[at], plan)
     return source
 
 
@@ -233,9 +225,7 @@ def _groups(model: Model, devices: Sequence[Device], best: Sequence[int]) -> lis
     return groups
 
 
-def _append_control_flow(
-    source: int, operation: ModelOperation, devices: Sequence[Device], preference: Preference, plan: PartitionSteps
-) -> None:
+def _append_control_flow(source: int, operation: ModelOperation, plan: PartitionSteps) -> None:
     inner = plan.models[source].inner_models(operation)
     outputs = [(source, index) for index in operation.outputs]
     keys = [(source, index) for index in operation.inputs]
@@ -244,11 +234,11 @@ def _append_control_flow(
         plan.steps.append(branch)
         then_model, else_model = inner
         branch.then_at = len(plan.steps)
-        then_source = partition(then_model, devices, preference, plan)
+        then_source = partition(then_model, plan)
         end = GotoStep()
         plan.steps.append(end)
         branch.else_at = len(plan.steps)
-        branch.branches = (then_source, partition(else_model, devices, preference, plan))
+        branch.branches = (then_source, partition(else_model, plan))
         end.to = len(plan.steps)
         return
     loop_at = len(plan.steps)
@@ -256,9 +246,9 @@ def _append_control_flow(
     plan.steps.append(loop)
     condition, body = inner
     loop.condition_at = len(plan.steps)
-    loop.condition = partition(condition, devices, preference, plan)
+    loop.condition = partition(condition, plan)
     plan.steps.append(GotoStep(loop_at))
     loop.body_at = len(plan.steps)
-    loop.body = partition(body, devices, preference, plan)
+    loop.body = partition(body, plan)
     plan.steps.append(GotoStep(loop_at))
     loop.exit_at = len(plan.steps)

@@ -13,13 +13,13 @@ import numpy as np
 from ortconv.nnapi import answers
 from ortconv.nnapi.codes import MISSED_DEADLINE
 from ortconv.nnapi.cpu import CpuProgram, RunLimits, check_loop, output_shapes, truth
-from ortconv.nnapi.device import Device, PreparedModel, Timing
+from ortconv.nnapi.device import Device, Executed, PreparedModel, Timing
 from ortconv.nnapi.driver_guard import driver
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import CONSTANT, Lifetime, Tensor
 from ortconv.nnapi.partitioning import IfStep, ModelStep, PartitionSteps, SourceOperand, WhileStep, described
-from ortconv.nnapi.running import OperandValue
+from ortconv.nnapi.running import OperandValue, Room
 from ortconv.nnapi.tracing import vlog
 from ortconv.nnapi.tracing.timing import mark
 
@@ -39,7 +39,7 @@ class Request:
     """One execution: its inputs, the sizes of its output buffers, and its limits."""
 
     inputs: Sequence[OperandValue]
-    room: Sequence[int | None]
+    room: Room
     limits: RunLimits
     measure: bool = False
     fallback: bool = True
@@ -50,8 +50,7 @@ def layer_of(device: Device) -> str:
     return "LC" if device.is_reference else "LD"
 
 
-def run_on(device: Device, model: Model, prepared: PreparedModel, request: Request) -> tuple[list[Tensor], Timing]:
-    """Run a prepared model."""
+def run_on(device: Device, model: Model, prepared: PreparedModel, request: Request) -> Executed:
     try:
         with mark(layer_of(device), "PE", device.name), driver(device, "execute"):
             if device.is_ours:
@@ -89,7 +88,7 @@ class SimplePlan:
     def has_dynamic_temporaries(self) -> bool:
         return False
 
-    def run(self, request: Request) -> tuple[list[Tensor], Timing]:
+    def run(self, request: Request) -> Executed:
         _log("ExecutionBuilder", "SimpleExecutionBuilder::computeInternal: execute on {}", self.device.name)
         try:
             return run_on(self.device, self.model, self.prepared, request)
@@ -118,10 +117,7 @@ class CompoundPlan:
     @property
     def places(self) -> list[Device | None]:
         """The device of each operation of the model; None if the operation has steps on several devices."""
-        found: dict[int, Device] = {}
-        for step in self.model_steps:
-            if step.source == 0:
-                found |= dict.fromkeys(step.operations, step.device)
+        found = {index: step.device for step in self.model_steps if step.source == 0 for index in step.operations}
         return [found.get(index) for index in self.model.client_order]
 
     def devices_of(self, is_output: bool, index: int) -> set[Device]:
@@ -168,7 +164,7 @@ class CompoundPlan:
             if key[0] or key[1] not in main
         )
 
-    def run(self, request: Request) -> tuple[list[Tensor], Timing]:
+    def run(self, request: Request) -> Executed:
         return _PlanWalk(self, request).run()
 
 
@@ -196,7 +192,7 @@ class _PlanWalk:
     loops: dict[int, _Loop] = field(default_factory=dict)
     timing: Timing = field(default_factory=lambda: Timing(0, 0))
 
-    def run(self) -> tuple[list[Tensor], Timing]:
+    def run(self) -> Executed:
         _log("ExecutionBuilder", "CompoundExecutionBuilder::computeInternal (from plan, iteratively)")
         model, steps = self.plan.model, self.plan.steps.steps
         self.values.update(zip(((0, index) for index in model.inputs), self.request.inputs))

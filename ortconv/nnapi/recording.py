@@ -13,7 +13,7 @@ from ortconv.executor.replay.work import Call, ChangedError
 from ortconv.nnapi.errors import NnapiError
 from ortconv.nnapi.model import ModelOperation
 from ortconv.nnapi.operand import ChangingTensor, OperandType, Tensor
-from ortconv.nnapi.running import Admit, OperandValue, is_recordable, rounded_to_half, run_operation
+from ortconv.nnapi.running import Admit, OperandValue, Room, is_recordable, rounded_to_half, run_operation
 from ortconv.nnapi.validation import LARGEST
 
 Watch = Callable[[ModelOperation, Callable[[], None]], None]
@@ -113,7 +113,7 @@ class ProgramRecording:
         self.is_complete = True
         return self._copies()
 
-    def fits(self, room: Sequence[int | None] | None) -> bool:
+    def fits(self, room: Room | None) -> bool:
         """Whether the results fit into buffers of these sizes in bytes."""
         return room is None or all(space is None or one.nbytes <= space for one, space in zip(self._results, room))
 

@@ -17,6 +17,8 @@ from ortconv.nnapi.operations.table import Advice, Dims, OperationCall, Operatio
 
 OperandValue = Tensor | None
 """The value of an operand; None if it is omitted."""
+Room = Sequence[int | None]
+"""The bytes of each output's buffer; None means any size."""
 Admit = Callable[[Sequence[Dims]], None]
 """Called with the dimensions of all results of an operation; before they are computed, if they can be inferred."""
 
@@ -32,10 +34,7 @@ def run_operation(
     admit: Admit | None = None,
     work: Work = AT_ONCE,
 ) -> list[Tensor]:
-    """The results of one operation. `declared` are the types of its outputs in the model.
-
-    `work` may be a recorder if `is_recordable` permits it.
-    """
+    """The results of one operation, of the `declared` types. `work` may be a recorder if `is_recordable` permits it."""
     try:
         with np.errstate(all="ignore"):
             return _run_row(row_of(operation.code), operation, inputs, declared, admit, work)

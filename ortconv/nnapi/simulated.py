@@ -59,6 +59,7 @@ from ortconv.nnapi.device import (
     MAX_CACHE_FILES,
     Capabilities,
     Device,
+    Executed,
     Performance,
     PreparedModel,
     PrepareOptions,
@@ -66,8 +67,8 @@ from ortconv.nnapi.device import (
 )
 from ortconv.nnapi.errors import NnapiError
 from ortconv.nnapi.model import Model, ModelOperation
-from ortconv.nnapi.operand import OperandType, Tensor
-from ortconv.nnapi.running import OperandValue
+from ortconv.nnapi.operand import OperandType
+from ortconv.nnapi.running import OperandValue, Room
 
 KEYS: dict[str, frozenset[str] | None] = {
     "accept": frozenset({"operations", "types", "refuse"}),
@@ -210,9 +211,7 @@ class SimulatedModel(PreparedModel):
         self.device = device
         self.program = CpuProgram(model, half=device.fp16 and model.relaxed)
 
-    def execute(
-        self, inputs: Sequence[OperandValue], room: Sequence[int | None], limits: RunLimits, measure: bool = False
-    ) -> tuple[list[Tensor], Timing]:
+    def execute(self, inputs: Sequence[OperandValue], room: Room, limits: RunLimits, measure: bool = False) -> Executed:
         start, meter = time.perf_counter(), self.device.meter
         self.device.begin_execution(limits)
         if not measure and meter is None:

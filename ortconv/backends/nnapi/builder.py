@@ -23,6 +23,8 @@ COPIED = 128
 
 Quantization = tuple[float, int]
 """Scale and zero point."""
+Fused = tuple[FuseCode, Value]
+"""A fused activation, and its result."""
 
 TYPES = {
     DType.FLOAT: Operand.TENSOR_FLOAT32, DType.INT32: Operand.TENSOR_INT32, DType.UINT8: Operand.TENSOR_QUANT8_ASYMM,
@@ -39,11 +41,7 @@ class Builder:
     """
 
     def __init__(
-        self,
-        level: int,
-        nchw: bool = False,
-        quantization: Mapping[Value, Quantization] | None = None,
-        activations: Mapping[Value, tuple[FuseCode, Value]] | None = None,
+        self, level: int, nchw: bool, quantization: Mapping[Value, Quantization], activations: Mapping[Value, Fused]
     ) -> None:
         self.level = level
         self.nchw = nchw
@@ -51,8 +49,8 @@ class Builder:
         self.names: dict[int, str] = {}
         """Names of values by operand index."""
         self.constants: set[int] = set()
-        self._quantization = dict(quantization or {})
-        self._activations = activations or {}
+        self._quantization = quantization
+        self._activations = activations
         self._operands: dict[tuple[Value, bool], int] = {}
         self._pool: list[tuple[int, Array]] = []
         self._scalars: dict[tuple[Operand, Any], int] = {}
@@ -87,10 +85,7 @@ class Builder:
         return (value, True) in self._operands and (value, False) not in self._operands
 
     def make(self, value: Value, image: bool = False, like: int | None = None) -> int:
-        """Add an operand for a value that an operation will write.
-
-        Without quantization parameters of its own, an 8-bit value inherits those of operand `like`.
-        """
+        """Add an operand for a value. An 8-bit value without quantization parameters of its own inherits those of `like`."""
         image = image and not self.nchw
         dims = _dims(value, image)
         kind = self._kind(value, None if like is None else self.kind(like))

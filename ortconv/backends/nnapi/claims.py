@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
-from ortconv.backends.nnapi.lower import Draft, RefusedError
+from ortconv.backends.nnapi.lower import Draft, Refuse, RefusedError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.units import NodeUnit
-from ortconv.nnapi import Model
-from ortconv.nnapi.model import ModelOperation
 from ortconv.nnapi.tracing.timing import mark
 from ortconv.partition import Target, partition
 from ortconv.partition.partitioner import is_trivial, nodes_of, producing_units
@@ -18,10 +16,6 @@ from ortconv.runtime.placement import make_region
 
 OLDEST_WITH_EMPTY = 29
 """The first feature level at which a tensor may have no elements."""
-
-
-Refuse = Callable[[Model], Iterable[tuple[ModelOperation, str]]]
-"""Returns the operations of a finished model that another runtime refuses, with reasons."""
 
 
 def claim(graph: Graph, target: Target, refuse: Refuse | None = None) -> Claim:

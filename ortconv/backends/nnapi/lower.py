@@ -9,12 +9,12 @@ import numpy as np
 
 from ortconv import nnapi
 from ortconv.backends.nnapi import convolution, elementwise, matmul, movement, normalization, pooling, resize
-from ortconv.backends.nnapi.builder import Builder, Lowering, Quantization
+from ortconv.backends.nnapi.builder import Builder, Fused, Lowering, Quantization
 from ortconv.errors import BackendError
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.units import NodeUnit, UnitOperand
-from ortconv.nnapi import FuseCode, NnapiError
+from ortconv.nnapi import NnapiError
 from ortconv.nnapi.model import ModelOperation
 from ortconv.nnapi.operations import row_of
 from ortconv.nnapi.properties import properties
@@ -35,6 +35,9 @@ FUSING = frozenset(
      "BatchNormalization"}
 )  # fmt: skip
 """Operators whose NNAPI operations can fuse the activation after them."""
+
+Refuse = Callable[[nnapi.Model], Iterable[tuple[ModelOperation, str]]]
+"""Returns the operations of a finished model that another runtime refuses, with reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +152,7 @@ class Draft:
                 name = self._builder.names.get(empty[0], unit.target.out.name)
                 yield unit, f"'{name}' has no elements, and {operation.code.name} supports no such tensor"
 
-    def refused_by(
-        self, refuse: Callable[[nnapi.Model], Iterable[tuple[ModelOperation, str]]]
-    ) -> Iterator[tuple[NodeUnit, str]]:
+    def refused_by(self, refuse: Refuse) -> Iterator[tuple[NodeUnit, str]]:
         """Units of a finished model with an operation that `refuse` rejects, with reasons. If the operation belongs to no unit but
         copies or transposes a result, every unit is listed.
         """
@@ -239,10 +240,10 @@ def _may_fuse(unit: NodeUnit) -> bool:
     return unit.op in FUSING and not is_quantized(unit) and is_alone
 
 
-def _fused(members: Sequence[NodeUnit], outputs: Sequence[Value]) -> dict[Value, tuple[FuseCode, Value]]:
-    """Activations fused into the operation before them: by input value, the fuse code and the output."""
+def _fused(members: Sequence[NodeUnit], outputs: Sequence[Value]) -> dict[Value, Fused]:
+    """Activations fused into the operation before them, by input value."""
     fusing = {u.target.out for u in filter(_may_fuse, members)}.difference(outputs)
-    found: dict[Value, tuple[FuseCode, Value]] = {}
+    found: dict[Value, Fused] = {}
     for unit in members:
         value = unit.input(0)
         if unit.op in ("Relu", "Clip") and not unit.is_group and value is not None and value in fusing:
