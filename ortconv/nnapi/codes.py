@@ -133,8 +133,6 @@ MISSED_DEADLINE = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADL
 
 
 class FuseCode(IntEnum):
-    """Fused activations."""
-
     NONE = 0
     RELU = 1
     RELU1 = 2

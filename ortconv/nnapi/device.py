@@ -75,7 +75,6 @@ class Capabilities:
 
     @property
     def figures(self) -> list[float]:
-        """All times and powers."""
         all_ = (*self.types.values(), self.relaxed_scalar, self.relaxed_tensor, self.if_, self.while_)
         return [figure for one in all_ for figure in (one.exec_time, one.power_usage)]
 

@@ -118,7 +118,6 @@ class Event(Handle):
         return os.dup(fd)
 
     def _free(self) -> None:
-        """Wait, then free the object."""
         if self._thread is not None:
             self._thread.join()
         self._close()

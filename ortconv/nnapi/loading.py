@@ -57,9 +57,8 @@ def load_device(profile: str | Path) -> Device:
                 return included
         known = [*bundled_profiles(), *installed]
         hint = nearest(name, known) or f"devices: {', '.join(known)}, and the TOML files of profiles"
-        raise UsageError(
-            "the profile cannot be read: there is no such file, and no such device", file=profile, hint=hint
-        )
+        message = "the profile cannot be read: there is no such file, and no such device"
+        raise UsageError(message, file=profile, hint=hint)
     return SimulatedDevice(read_toml(profile), name)
 
 
@@ -70,14 +69,13 @@ def _entry_points() -> dict[str, EntryPoint]:
 
 
 def _installed(point: EntryPoint) -> Device:
+    named = f"the device '{point.name}' ({point.value})"
     try:
         device = point.load()()
     except Exception as error:
         hint = "the error is in the package that offers the device"
-        raise UsageError(f"the device '{point.name}' ({point.value}) cannot be loaded: {error!r}", hint=hint) from error
+        raise UsageError(f"{named} cannot be loaded: {error!r}", hint=hint) from error
     if not isinstance(device, Device):
         hint = "it must be a subclass of ortconv.nnapi.driver.Device"
-        raise UsageError(
-            f"the device '{point.name}' ({point.value}) is a {type(device).__name__}, not a Device", hint=hint
-        )
+        raise UsageError(f"{named} is a {type(device).__name__}, not a Device", hint=hint)
     return device

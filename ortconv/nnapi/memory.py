@@ -249,9 +249,8 @@ class DeviceMemory(Memory):
             raise bad_state("the descriptor is not finished")
         self.roles = frozenset(desc.roles)
         self.declared = desc.kind
-        devices = {
-            device for compilation, out, index in self.roles for device in compilation.plan.devices_of(out, index)
-        }
+        users = (compilation.plan.devices_of(out, index) for compilation, out, index in self.roles)
+        devices: set[Device] = set().union(*users)
         shared = devices.pop() if len(devices) == 1 else None
         self.device = shared if shared is not None and self._allocated(shared) else None
         is_explicit = any(compilation.is_explicit for compilation, _, _ in desc.roles)

@@ -227,7 +227,6 @@ class Model(Handle):
 
     @property
     def level(self) -> FeatureLevel:
-        """The feature level that the model needs."""
         own = max((operation_level(one, self.operands) for one in self.operations), default=FeatureLevel.LEVEL_1)
         inner = (operand.model.level for operand in self.operands if operand.model is not None)
         return max([own, *inner])
@@ -253,7 +252,6 @@ class Model(Handle):
         return [model for model in referenced if model is not None]
 
     def kinds(self, indices: Iterable[int]) -> list[OperandType]:
-        """The types of these operands."""
         return [self.operands[index].kind for index in indices]
 
     def _operand(self, index: int) -> ModelOperand:

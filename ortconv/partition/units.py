@@ -42,9 +42,8 @@ def _first_type_kept(target: Node, dqs: Members, qs: Members) -> bool:
 
 def _same_parameters(target: Node, dqs: Members, qs: Members) -> bool:
     """True if all types are equal, and scales and zero points on both sides are equal constants of one element."""
-    return _same_types(target, dqs, qs) and all(
-        _equal_scalars(dqs[0].constant(slot), qs[0].constant(slot)) for slot in (1, 2)
-    )
+    parameters = ((dqs[0].constant(slot), qs[0].constant(slot)) for slot in (1, 2))
+    return _same_types(target, dqs, qs) and all(_equal_scalars(*pair) for pair in parameters)
 
 
 def _equal_scalars(a: Tensor | None, b: Tensor | None) -> bool:
@@ -53,12 +52,12 @@ def _equal_scalars(a: Tensor | None, b: Tensor | None) -> bool:
     return a.dtype is b.dtype and a.item() == b.item()
 
 
-def _bias_is_int32(target: Node, dqs: Members) -> bool:
+def _bias_is_int32(dqs: Members) -> bool:
     return all(dq.dtype(0) is DType.INT32 for dq in dqs[2:])
 
 
 def _normalization(target: Node, dqs: Members, qs: Members) -> bool:
-    return _first_type_kept(target, dqs, qs) and _bias_is_int32(target, dqs)
+    return _first_type_kept(target, dqs, qs) and _bias_is_int32(dqs)
 
 
 def _weighted(target: Node, dqs: Members, qs: Members) -> bool:
@@ -68,7 +67,7 @@ def _weighted(target: Node, dqs: Members, qs: Members) -> bool:
 
 
 def _conv(target: Node, dqs: Members, qs: Members) -> bool:
-    return _weighted(target, dqs, qs) and _bias_is_int32(target, dqs)
+    return _weighted(target, dqs, qs) and _bias_is_int32(dqs)
 
 
 def _gemm(target: Node, dqs: Members, qs: Members) -> bool:
@@ -106,9 +105,8 @@ SELECTORS = (
     Selector(("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LeakyRelu", "ReduceMean", "ReduceMin", "ReduceMax",
               "ReduceProd", "ReduceSum", "Relu", "Gelu", "Elu", "HardSigmoid", "HardSwish", "Sigmoid", "Slice", "LogSoftmax",
               "Softmax", "Sqrt", "Atan", "Asin", "Sin", "Cos", "Sign", "Tanh", "Exp", "Log", "LRN", "Ceil", "Floor", "Round", "Abs",
-              "Neg", "DepthToSpace", "SpaceToDepth", "Clip", "LpNormalization", "Reciprocal"),
+              "Neg", "DepthToSpace", "SpaceToDepth", "Clip", "LpNormalization", "Reciprocal", "CumSum"),
              (1,), "all", _same_types),
-    Selector(("CumSum",), (1,), "all", _same_types),
     Selector(("Split",), (1,), "all", _same_types, clip=False),
     Selector(("Add", "Div", "Mul", "Pow", "Sub", "PRelu", "GridSample", "Where", "ScatterElements"), (2,), "all", _same_types),
     Selector(("Concat", "Max", "Min", "Einsum"), (), "all", _same_types),

@@ -27,8 +27,6 @@ ALIGNMENT = 4
 
 
 class Mode(StrEnum):
-    """The way in which a record is executed."""
-
     SYNC = "sync"
     ASYNC = "async"
     BURST = "burst"

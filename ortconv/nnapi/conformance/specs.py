@@ -74,8 +74,6 @@ class Record(TypedDict):
 
 
 class Content(TypedDict):
-    """The content of a file."""
-
     arrays: list[tuple[str, int, str]]
     records: list[Record]
 

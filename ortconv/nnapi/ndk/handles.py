@@ -38,5 +38,4 @@ def find(handle: int, kind: type[T]) -> T:
 
 
 def free(handle: int) -> None:
-    """Invalidate a handle."""
     _objects.pop(handle, None)

@@ -76,9 +76,8 @@ def _python() -> Path:
     for place in (Path(folder or "", name or ""), Path(sys.base_prefix, "lib", name or "")):
         if name and not name.endswith(".a") and place.is_file():
             return place
-    raise UsageError(
-        "this Python has no shared library", hint="use a Python that was built with --enable-shared, as Debian's is"
-    )
+    hint = "use a Python that was built with --enable-shared, as Debian's is"
+    raise UsageError("this Python has no shared library", hint=hint)
 
 
 def _defines(python: Path) -> Iterator[str]:

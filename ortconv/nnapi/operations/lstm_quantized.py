@@ -123,9 +123,8 @@ def quantized_gate(c: OperationCall, name: str, cell: Array) -> Array:
     recurrent = c.state.centered.astype(np.int64) @ r.array.astype(np.int64).T
     y = SHORT.limited(y + scale_by(recurrent, ratio(r.scale, c.state.scale, scale)))
     if p is not None:
-        y = SHORT.limited(
-            y + scale_by(cell * p.array.astype(np.int64), ratio(2.0 ** exponent(c.cell.scale), p.scale, scale))
-        )
+        factor = ratio(2.0 ** exponent(c.cell.scale), p.scale, scale)
+        y = SHORT.limited(y + scale_by(cell * p.array.astype(np.int64), factor))
     return y if n is None else normalized(y, n, b)
 
 

@@ -65,9 +65,7 @@ def _limited(c: OperationCall, code: FuseCode) -> Array:
 
 
 for _code in (FuseCode.RELU, FuseCode.RELU1, FuseCode.RELU6):
-    activation(_code.name, "x:T", types="F Q H@3 S@4", quantization=(KEPT,))(
-        lambda c, code=_code: _limited(c, code)  # type: ignore[misc]
-    )
+    activation(_code.name, "x:T", types="F Q H@3 S@4", quantization=(KEPT,))(partial(_limited, code=_code))
 
 
 def _in_fixed_point(x: Tensor, out: OperandType, function: Callable[[Array, int], Array], fraction_bits: int) -> Array:

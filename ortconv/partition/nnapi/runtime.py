@@ -149,12 +149,10 @@ def _differs(value: Value, stated: tuple[float, int] | None, known: tuple[float,
 
 def _made_with(value: Value) -> tuple[float, int] | None:
     """The scale and zero point that a value's producer states, or passes on from its first input; None if unknown."""
-    maker = value.producer
-    while (
-        maker is not None and maker.op in INTERNAL_UINT8 and value.dtype is DType.UINT8 and maker.inputs[0] is not None
-    ):
+    while (maker := value.producer) is not None and maker.op in INTERNAL_UINT8 and value.dtype is DType.UINT8:
+        if maker.inputs[0] is None:
+            break
         value = maker.inputs[0]
-        maker = value.producer
     return None if maker is None else parameters(single_unit(maker).outputs[0])
 
 
