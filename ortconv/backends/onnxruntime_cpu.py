@@ -434,9 +434,7 @@ def session_options(library: Path | None, threads: int, entries: Mapping[str, st
         try:
             options.register_custom_ops_library(str(library.absolute()))
         except Exception as error:
-            raise UsageError(
-                f"onnxruntime cannot use the library of custom operators: {_first_line(error)}",
-                file=library,
-                hint="build it for this system and this release of onnxruntime; it must export RegisterCustomOps",
-            ) from error
+            message = f"onnxruntime cannot use the library of custom operators: {_first_line(error)}"
+            hint = "build it for this system and this release of onnxruntime; it must export RegisterCustomOps"
+            raise UsageError(message, file=library, hint=hint) from error
     return options

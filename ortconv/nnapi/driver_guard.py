@@ -30,8 +30,6 @@ class driver:  # noqa: N801, as a function
         if not isinstance(error, Exception) or isinstance(error, NnapiError) or device.is_ours:
             return
         vlog.error("Manager", "{}: {} raised {}", device.name, self._call, repr(error))
-        raise NnapiError(
-            ResultCode.DEAD_OBJECT,
-            f"the driver of {device.name} raised {error!r} in {self._call}",
-            hint="the error is the driver's; without a list of devices the CPU steps in",
-        ) from error
+        message = f"the driver of {device.name} raised {error!r} in {self._call}"
+        hint = "the error is the driver's; without a list of devices the CPU steps in"
+        raise NnapiError(ResultCode.DEAD_OBJECT, message, hint=hint) from error

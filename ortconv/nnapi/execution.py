@@ -331,7 +331,8 @@ class Execution(Handle):
         deadline = None if self._timeout is None else time.perf_counter() + self._timeout * 1e-9
         limits = RunLimits(deadline, self._loop_timeout * 1e-9, self.attributes)
         inputs = [_value(argument) for argument in self._inputs if argument is not None]
-        room = [_room(argument) for argument in self._outputs if argument is not None]
+        outputs = [argument.data for argument in self._outputs if argument is not None]
+        room = [None if data is None else data.nbytes for data in outputs]
         return Request(inputs, room, limits, self._measure, self.compilation.allows_fallback)
 
     def _run(self, request: Request) -> None:
@@ -395,12 +396,8 @@ class Execution(Handle):
         dims, fits = self._shapes[index]
         if fits:
             return dims
-        raise NnapiError(
-            ResultCode.OUTPUT_INSUFFICIENT_SIZE,
-            f"the output needs room for {list(dims)}",
-            operand=self.model.outputs[index],
-            dimensions=dims,
-        )
+        message, operand = f"the output needs room for {list(dims)}", self.model.outputs[index]
+        raise NnapiError(ResultCode.OUTPUT_INSUFFICIENT_SIZE, message, operand=operand, dimensions=dims)
 
     def _must_be_open(self) -> None:
         if self.state is not State.PREPARATION:
@@ -422,7 +419,3 @@ def _value(argument: Argument) -> OperandValue:
             raise op_failed(f"the memory holds dimensions {list(elements.shape)}, the input is {argument.kind}")
         return Tensor(argument.kind, elements)
     return None if argument.data is None else Tensor(argument.kind, argument.data)
-
-
-def _room(argument: Argument) -> int | None:
-    return None if argument.data is None else argument.data.nbytes

@@ -16,12 +16,8 @@ def operations(device: Device) -> dict[Operation, list[Operand]]:
     """The operations that a device supports at its feature level, with the types of the main operand for each."""
     found = {}
     for code, row in rows().items():
-        kinds = [
-            kind
-            for kind, level in sorted(main_types(row).items())
-            if max(level, row.level) <= device.feature_level and device.takes(code, kind)
-        ]
-        if kinds:
+        known = [kind for kind, level in main_types(row).items() if max(level, row.level) <= device.feature_level]
+        if kinds := [kind for kind in sorted(known) if device.takes(code, kind)]:
             found[code] = kinds
     return found
 

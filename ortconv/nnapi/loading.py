@@ -28,11 +28,8 @@ GROUP = "ortconv.nnapi_devices"
 @cache
 def bundled_profiles() -> list[str]:
     """The names of the profiles included in ortconv."""
-    return sorted(
-        entry.name.removesuffix(".toml")
-        for entry in files("ortconv.nnapi").joinpath("profiles").iterdir()
-        if entry.name.endswith(".toml")
-    )
+    names = (entry.name for entry in files("ortconv.nnapi").joinpath("profiles").iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
 def installed_devices() -> list[str]:

@@ -81,9 +81,8 @@ def _check_driver(device: Device) -> None:
             raise wrong(f"{type(device).__name__}.{attribute}", given, f"of {kind.__name__}", DRIVER_HINT)
     files = device.cache_files
     if len(files) != 2 or not all(isinstance(one, int) and 0 <= one <= MAX_CACHE_FILES for one in files):
-        raise bad_data(
-            f"the device '{device.name}' has {files} cache files; of each kind there are 0 to {MAX_CACHE_FILES}"
-        )
+        allowed = f"of each kind there are 0 to {MAX_CACHE_FILES}"
+        raise bad_data(f"the device '{device.name}' has {files} cache files; {allowed}")
     with driver(device, "capabilities"):
         figures = device.capabilities.figures
     _check_each(device, "capabilities", figures, "a number above 0", _is_figure)

@@ -163,7 +163,7 @@ def _copy(source: Memory, target: Memory) -> None:
     if isinstance(target, DeviceMemory):
         target.write(_elements_for(target.declared, source))
         return
-    data = source.elements.reshape(-1).view(np.uint8) if isinstance(source, DeviceMemory) else source.data
+    data = source.data
     if data.nbytes != target.size:
         raise bad_data(f"the memories have {data.nbytes} and {target.size} bytes")
     if not target.data.flags.writeable:

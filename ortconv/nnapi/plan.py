@@ -157,12 +157,8 @@ class CompoundPlan:
     @property
     def has_dynamic_temporaries(self) -> bool:
         main = set(self.model.outputs)
-        return any(
-            not self.steps.operand(key).kind.is_known
-            for step in self.model_steps
-            for key in step.outputs
-            if key[0] or key[1] not in main
-        )
+        temporaries = (key for step in self.model_steps for key in step.outputs if key[0] or key[1] not in main)
+        return any(not self.steps.operand(key).kind.is_known for key in temporaries)
 
     def run(self, request: Request) -> Executed:
         return _PlanWalk(self, request).run()

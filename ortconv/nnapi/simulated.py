@@ -152,9 +152,8 @@ class SimulatedDevice(Device):
         if operation.code.is_foreign:
             return False
         main = model.operands[operation.inputs[main_operand(operation.code)]]
-        return self.takes(operation.code, main.kind.type) and all(
-            self._takes(one, each) for one in model.inner_models(operation) for each in one.operations
-        )
+        inside = ((one, each) for one in model.inner_models(operation) for each in one.operations)
+        return self.takes(operation.code, main.kind.type) and all(self._takes(*pair) for pair in inside)
 
     def prepare(self, model: Model, options: PrepareOptions) -> PreparedModel:
         self._check_alive(ResultCode.UNAVAILABLE_DEVICE)

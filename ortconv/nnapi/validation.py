@@ -210,10 +210,8 @@ def _check_while(inputs: Sequence[ModelOperand], outputs: Sequence[ModelOperand]
     _check_condition(condition.output_types[0], Operation.WHILE)
     states = body.output_types
     if not len(outputs) <= len(states) <= len(kinds):
-        raise bad_data(
-            f"the body has {len(states)} outputs for {len(outputs)} results and {len(kinds)} inputs",
-            operation=Operation.WHILE,
-        )
+        message = f"the body has {len(states)} outputs for {len(outputs)} results and {len(kinds)} inputs"
+        raise bad_data(message, operation=Operation.WHILE)
     _check_pairs(Operation.WHILE, "body output", states, kinds[: len(states)])
     _check_pairs(Operation.WHILE, "output", [one.kind for one in outputs], states[: len(outputs)])
 

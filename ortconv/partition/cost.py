@@ -153,15 +153,10 @@ def cost(partition: Partition, device: DeviceProfile) -> Cost:
     """The estimate for one partition. Constants are not counted as copies: they are transferred once, when the model is loaded."""
     bytes_in = sum(size(v) for v in partition.inputs if not v.is_constant)
     bytes_out = sum(size(v) for v in partition.outputs)
-    copies = device.copies
-    return Cost(
-        bytes_in,
-        bytes_out,
-        sum(map(multiply_adds, partition.nodes)),
-        total_seconds(partition.nodes, device.cpu),
-        total_seconds(partition.nodes, device.accelerator),
-        copies.seconds_per_partition + (bytes_in + bytes_out) / copies.bytes_per_second,
-    )
+    products = sum(map(multiply_adds, partition.nodes))
+    cpu, accelerator = (total_seconds(partition.nodes, speed) for speed in (device.cpu, device.accelerator))
+    copying = device.copies.seconds_per_partition + (bytes_in + bytes_out) / device.copies.bytes_per_second
+    return Cost(bytes_in, bytes_out, products, cpu, accelerator, copying)
 
 
 def total_seconds(nodes: Iterable[Node], speed: Speed) -> float:

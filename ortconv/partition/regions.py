@@ -45,9 +45,5 @@ def region_inputs(nodes: Iterable[Node]) -> list[Value]:
 def region_outputs(nodes: Collection[Node]) -> list[Value]:
     """Values that the nodes produce and that other nodes read or the graph returns, in order of nodes."""
     inside = set(nodes)
-    return [
-        value
-        for node in nodes
-        for value in node.outputs
-        if value is not None and (value.is_output or any(user not in inside for user, _ in value.uses))
-    ]
+    made = (value for node in nodes for value in node.present_outputs)
+    return [value for value in made if value.is_output or any(user not in inside for user, _ in value.uses)]

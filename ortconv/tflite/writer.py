@@ -57,10 +57,8 @@ class _ModelWriter:
         )  # fmt: skip
         head = out.finish(root)
         if (total := head.nbytes + self.payloads.nbytes) > LARGEST_FILE:
-            raise UnsupportedError(
-                f"the .tflite file would have {total} bytes, and the format has at most {LARGEST_FILE}",
-                hint="export the partitions, not the whole, or quantize the weights",
-            )
+            message = f"the .tflite file would have {total} bytes, and the format has at most {LARGEST_FILE}"
+            raise UnsupportedError(message, hint="export the partitions, not the whole, or quantize the weights")
         return [head, *self.payloads.segments]
 
     def table(self, kind: str, /, **fields: int) -> int:

@@ -227,11 +227,9 @@ class Draft:
 
 
 def _disagreement(operand: UnitOperand, one: Quantization, other: Quantization) -> BackendError:
-    return BackendError(
-        f"'{operand.value.name}' has scale {one[0]:g} and zero point {one[1]} to one node, {other[0]:g} and {other[1]} to "
-        "another: NNAPI knows one quantization of a tensor",
-        backend="nnapi",
-    )
+    stated = f"scale {one[0]:g} and zero point {one[1]} to one node, {other[0]:g} and {other[1]} to another"
+    message = f"'{operand.value.name}' has {stated}: NNAPI knows one quantization of a tensor"
+    return BackendError(message, backend="nnapi")
 
 
 def _may_fuse(unit: NodeUnit) -> bool:

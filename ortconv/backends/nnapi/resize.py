@@ -41,10 +41,8 @@ def _check_scales(unit: NodeUnit, shape: tuple[int, ...], resized: tuple[int, ..
     is_nearest = attribute(unit.target, "mode") == "nearest"
     for size, length, scale in zip(shape, resized, scales.numpy().ravel().tolist(), strict=True):
         if not is_sampled_alike(size, length, scale, is_nearest=is_nearest):
-            raise BackendError(
-                f"the node scales {size} by {scale:g}, NNAPI by {length}/{size}: it computes other numbers",
-                backend="nnapi",
-            )
+            message = f"the node scales {size} by {scale:g}, NNAPI by {length}/{size}: it computes other numbers"
+            raise BackendError(message, backend="nnapi")
 
 
 LOWERINGS: dict[str, Lowering] = {"Resize": resize}

@@ -100,10 +100,8 @@ def _of_error(record: Record, error: Exception) -> RecordVerdict:
 def _executed(compilation: Compilation, spec: Spec, record: Record, mode: Mode) -> RecordVerdict:
     graph = record["model"]
     for example in record["examples"]:
-        inputs = [
-            None if index is None else spec.shaped(index, graph["operands"][at]["dims"])
-            for index, at in zip(example["inputs"], graph["inputs"], strict=True)
-        ]
+        given = zip(example["inputs"], graph["inputs"], strict=True)
+        inputs = [None if index is None else spec.shaped(index, graph["operands"][at]["dims"]) for index, at in given]
         results, dims = _execute(compilation, graph, inputs, mode)
         if record["expect_failure"] or record.get("timeout_test"):
             return _failed("it must be refused, and was executed")

@@ -114,31 +114,25 @@ def _types() -> Iterator[str]:
         members = {one.name: one.value for one in codes if one.name not in FOREIGN}
         if codes is Priority:
             members["DEFAULT"] = Priority.MEDIUM.value
-        yield _enum(name, {f"{PREFIX}{prefix}{member}": value for member, value in members.items()})
-    yield _enum("DurationCode", {f"{PREFIX}{name}": code.value for code, name in DURATIONS.items()})
-    yield _enum(
-        "",
-        {
-            f"{PREFIX}MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES": COPY_LIMIT,
-            f"{PREFIX}BYTE_SIZE_OF_CACHE_TOKEN": TOKEN_LENGTH,
-        },
-    )
+        yield _enum(name, PREFIX + prefix, members)
+    yield _enum("DurationCode", PREFIX, {name: code.value for code, name in DURATIONS.items()})
+    sizes = {"MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES": COPY_LIMIT, "BYTE_SIZE_OF_CACHE_TOKEN": TOKEN_LENGTH}
+    yield _enum("", PREFIX, sizes)
     yield "\n" + "".join(f"typedef struct {kind} {kind};\n" for kind in KINDS if kind != "AHardwareBuffer")
     yield STRUCTS
 
 
 def _buffer_types() -> Iterator[str]:
     yield "\ntypedef struct AHardwareBuffer AHardwareBuffer;\n"
-    yield _enum("AHardwareBuffer_Format", {f"AHARDWAREBUFFER_FORMAT_{one.name}": one.value for one in BufferFormat})
+    formats = {one.name: one.value for one in BufferFormat}
+    yield _enum("AHardwareBuffer_Format", "AHARDWAREBUFFER_FORMAT_", formats)
     usages = {name: one.value for name, one in BufferUsage.__members__.items()} | BUFFER_MASKS
-    yield _enum(
-        "AHardwareBuffer_UsageFlags", {f"AHARDWAREBUFFER_USAGE_{name}": value for name, value in usages.items()}
-    )
+    yield _enum("AHardwareBuffer_UsageFlags", "AHARDWAREBUFFER_USAGE_", usages)
     yield BUFFER_STRUCTS
 
 
-def _enum(name: str, members: Mapping[str, int]) -> str:
-    lines = "".join(f"    {member} = {value},\n" for member, value in members.items())
+def _enum(name: str, prefix: str, members: Mapping[str, int]) -> str:
+    lines = "".join(f"    {prefix}{member} = {value},\n" for member, value in members.items())
     return f"\ntypedef enum {{\n{lines}}} {name};\n" if name else f"\nenum {{\n{lines}}};\n"
 
 

@@ -165,9 +165,8 @@ def grouped_conv_2d(c: OperationCall) -> Array:
 def depthwise_dims(c: OperationCall) -> Dims:
     depth, out_depth = c.x.dims[3], c.filter.dims[3]
     if c.filter.dims[0] != 1 or out_depth != depth * c.multiplier:
-        raise op_failed(
-            f"a filter of {list(c.filter.dims)} does not fit {depth} channels, multiplied by {c.multiplier}"
-        )
+        channels = f"{depth} channels, multiplied by {c.multiplier}"
+        raise op_failed(f"a filter of {list(c.filter.dims)} does not fit {channels}")
     return image_dims(c, out_depth)
 
 
@@ -228,9 +227,8 @@ def transpose_conv_2d(c: OperationCall) -> Array:
     out_depth, window_h, window_w, _ = filter.shape
     _, rows, columns, _ = c.out.dims
     (top, _), (left, _) = transpose_pads(c)
-    parts = (x.reshape(-1, depth) @ filter.reshape(-1, depth).T).reshape(
-        batch, height, width, out_depth, window_h, window_w
-    )
+    products = x.reshape(-1, depth) @ filter.reshape(-1, depth).T
+    parts = products.reshape(batch, height, width, out_depth, window_h, window_w)
     full_h = max((height - 1) * c.stride_h + window_h, top + rows)
     full_w = max((width - 1) * c.stride_w + window_w, left + columns)
     full = np.zeros((batch, full_h, full_w, out_depth), x.dtype)

@@ -114,9 +114,8 @@ def paddings(
 ) -> Pads:
     """((top, bottom), (left, right)) of a window operation, in either of its forms; sizes are (height, width)."""
     if min(c.stride_h, c.stride_w, *window, *dilation) <= 0:
-        raise op_failed(
-            f"strides {c.stride_h}, {c.stride_w}, window {list(window)} and dilations {list(dilation)} must be positive"
-        )
+        sizes = f"strides {c.stride_h}, {c.stride_w}, window {list(window)} and dilations {list(dilation)}"
+        raise op_failed(f"{sizes} must be positive")
     if c.get("padding") is None:
         pads = (c.pad_top, c.pad_bottom), (c.pad_left, c.pad_right)
         for pair, cells, by in zip(pads, window, dilation):

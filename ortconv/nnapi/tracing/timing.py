@@ -248,10 +248,9 @@ def per_execution(rows: Summary, count: int) -> Summary:
     """The columns of one execution, out of `count` of them; percentages are those of the execution's total time."""
     whole = rows["total"]["PE"] or 0.0
     result: dict[str, dict[str, float | None]] = {}
+    columns = (*PARTS, "PE")
     for layer, row in rows.items():
-        each = {
-            column: None if not count or (value := row[column]) is None else value / count for column in (*PARTS, "PE")
-        }
+        each = {column: None if not count or (value := row[column]) is None else value / count for column in columns}
         result[layer] = {**each, "percentage": (row["PE"] or 0.0) / whole * 100 if whole else None}
     return result
 
