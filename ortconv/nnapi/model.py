@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi import extension
+from ortconv.nnapi import extension, validation
 from ortconv.nnapi.arguments import Values, elements
 from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
 from ortconv.nnapi.errors import bad_data, bad_state
@@ -17,15 +17,6 @@ from ortconv.nnapi.operations import row_of
 from ortconv.nnapi.operations.table import OperationUse
 from ortconv.nnapi.properties import properties
 from ortconv.nnapi.tracing import vlog
-from ortconv.nnapi.validation import (
-    as_elements,
-    check_channel_quant,
-    check_control_flow,
-    check_model,
-    check_type,
-    operation_level,
-    run_order,
-)
 
 COPY_LIMIT = 128  # bytes; longer values are read when the model is finished
 
@@ -76,7 +67,7 @@ class Model(Handle):
     def add_operand(self, kind: OperandType) -> int:
         """Add an operand and return its index. Raises BAD_DATA for a type that is not valid."""
         self._must_be_open()
-        check_type(kind, len(self.operands))
+        validation.check_type(kind, len(self.operands))
         self.operands.append(ModelOperand(kind))
         return len(self.operands) - 1
 
@@ -87,7 +78,7 @@ class Model(Handle):
         kind = operand.kind
         quant = ChannelQuant(channel_dim, tuple(map(single, scales)))
         kind = OperandType(kind.type, kind.dims, kind.scale, kind.zero_point, quant)
-        check_channel_quant(kind, index)
+        validation.check_channel_quant(kind, index)
         operand.kind = kind
 
     @api("PP")
@@ -102,7 +93,7 @@ class Model(Handle):
             self._borrowed.discard(index)
             return
         array = elements("value", value, operand.kind.type.dtype)
-        constant = as_elements(array, operand.kind, index)
+        constant = validation.as_elements(array, operand.kind, index)
         short = constant.nbytes <= COPY_LIMIT
         operand.value = constant.copy() if short else constant
         operand.lifetime = Lifetime.COPY if short else Lifetime.REFERENCE
@@ -117,7 +108,7 @@ class Model(Handle):
             raise bad_data("a memory made from a descriptor holds no constants", operand=index)
         if length == 0:
             raise bad_data("a constant has at least one byte", operand=index)
-        operand.value = as_elements(memory.region(offset, length), operand.kind, index)
+        operand.value = validation.as_elements(memory.region(offset, length), operand.kind, index)
         operand.lifetime = Lifetime.REFERENCE
         self._borrowed.discard(index)
 
@@ -163,7 +154,7 @@ class Model(Handle):
         kinds = [operand.kind for operand in operands]
         row, ends = row_of(code), (kinds[: len(inputs)], kinds[len(inputs) :])
         use = row.validate(*ends)
-        check_control_flow(code, operands[: len(inputs)], operands[len(inputs) :])
+        validation.check_control_flow(code, operands[: len(inputs)], operands[len(inputs) :])
         for objection in row.quantization_objections(use, *ends):
             self.warnings.append(f"operation {len(self.operations)} ({code.name}): {objection}")
             vlog.warning("ModelBuilder", "{}", self.warnings[-1])
@@ -194,9 +185,9 @@ class Model(Handle):
         self.finished, self.valid = True, False
         for operand in (self.operands[index] for index in self._borrowed):
             operand.value = None if operand.value is None else operand.value.copy()
-        self.client_order = run_order(self)
+        self.client_order = validation.run_order(self)
         self.operations = [self.operations[at] for at in self.client_order]
-        check_model(self)
+        validation.check_model(self)
         self.operations = [self._trimmed(operation) for operation in self.operations]
         limit = properties().feature_level
         if self.level > limit:
@@ -227,9 +218,9 @@ class Model(Handle):
 
     @property
     def level(self) -> FeatureLevel:
-        own = max((operation_level(one, self.operands) for one in self.operations), default=FeatureLevel.LEVEL_1)
+        own = (validation.operation_level(one, self.operands) for one in self.operations)
         inner = (operand.model.level for operand in self.operands if operand.model is not None)
-        return max([own, *inner])
+        return max([FeatureLevel.LEVEL_1, *own, *inner])
 
     @property
     def input_types(self) -> list[OperandType]:

@@ -130,14 +130,9 @@ _SELECTOR_OF = {op: selector for selector in SELECTORS for op in selector.ops}
 def units(nodes: Iterable[Node]) -> list[NodeUnit]:
     """The units of a graph, or of nodes that split no unit, in topological order of their targets. Each node is in one of them."""
     nodes = list(nodes)
-    groups: dict[Node, NodeUnit] = {}
-    members: set[Node] = set()
-    for node in nodes:
-        if groupable(node):
-            unit = _group(node, _SELECTOR_OF[node.op])
-            if unit is not None:
-                groups[node] = unit
-                members.update(unit.nodes)
+    tried = ((node, _group(node, _SELECTOR_OF[node.op])) for node in nodes if groupable(node))
+    groups = {node: unit for node, unit in tried if unit is not None}
+    members = {node for unit in groups.values() for node in unit.nodes}
     targets = [node for node in nodes if node in groups or node not in members]
     return [groups[node] if node in groups else single_unit(node) for node in targets]
 

@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 
+from ortconv.nnapi import codes
 from ortconv.nnapi.caching import TOKEN_LENGTH
-from ortconv.nnapi.codes import (
-    DeviceType,
-    DurationCode,
-    FeatureLevel,
-    FuseCode,
-    Operand,
-    Operation,
-    PaddingCode,
-    Preference,
-    Priority,
-    ResultCode,
-)
 from ortconv.nnapi.hardware_buffer import BufferFormat, BufferUsage
 from ortconv.nnapi.model import COPY_LIMIT
 from ortconv.nnapi.ndk.calls import EXTENSIONS, HARDWARE_BUFFER, KINDS, NN
@@ -27,22 +16,22 @@ PREFIX = "ANEURALNETWORKS_"
 FOREIGN = ("OEM_SCALAR", "TENSOR_OEM_BYTE", "OEM_OPERATION", "DENSIFY")
 """Members of the enumerations that the NDK does not have."""
 CODES: Mapping[str, tuple[type[IntEnum], str]] = {
-    "OperandCode": (Operand, ""),
-    "OperationCode": (Operation, ""),
-    "FuseCode": (FuseCode, "FUSED_"),
-    "PaddingCode": (PaddingCode, "PADDING_"),
-    "PreferenceCode": (Preference, "PREFER_"),
-    "DeviceTypeCode": (DeviceType, "DEVICE_"),
-    "ResultCode": (ResultCode, ""),
-    "FeatureLevelCode": (FeatureLevel, "FEATURE_"),
-    "PriorityCode": (Priority, "PRIORITY_"),
+    "OperandCode": (codes.Operand, ""),
+    "OperationCode": (codes.Operation, ""),
+    "FuseCode": (codes.FuseCode, "FUSED_"),
+    "PaddingCode": (codes.PaddingCode, "PADDING_"),
+    "PreferenceCode": (codes.Preference, "PREFER_"),
+    "DeviceTypeCode": (codes.DeviceType, "DEVICE_"),
+    "ResultCode": (codes.ResultCode, ""),
+    "FeatureLevelCode": (codes.FeatureLevel, "FEATURE_"),
+    "PriorityCode": (codes.Priority, "PRIORITY_"),
 }
 """Names of the enumerations in C, with the prefix of the members that follows PREFIX."""
 DURATIONS = {
-    DurationCode.ON_HARDWARE: "DURATION_ON_HARDWARE",
-    DurationCode.IN_DRIVER: "DURATION_IN_DRIVER",
-    DurationCode.FENCED_ON_HARDWARE: "FENCED_DURATION_ON_HARDWARE",
-    DurationCode.FENCED_IN_DRIVER: "FENCED_DURATION_IN_DRIVER",
+    codes.DurationCode.ON_HARDWARE: "DURATION_ON_HARDWARE",
+    codes.DurationCode.IN_DRIVER: "DURATION_IN_DRIVER",
+    codes.DurationCode.FENCED_ON_HARDWARE: "FENCED_DURATION_ON_HARDWARE",
+    codes.DurationCode.FENCED_IN_DRIVER: "FENCED_DURATION_IN_DRIVER",
 }
 STRUCTS = """
 typedef struct ANeuralNetworksOperandType {
@@ -110,10 +99,10 @@ def _include(*names: str) -> str:
 
 
 def _types() -> Iterator[str]:
-    for name, (codes, prefix) in CODES.items():
-        members = {one.name: one.value for one in codes if one.name not in FOREIGN}
-        if codes is Priority:
-            members["DEFAULT"] = Priority.MEDIUM.value
+    for name, (enumeration, prefix) in CODES.items():
+        members = {one.name: one.value for one in enumeration if one.name not in FOREIGN}
+        if enumeration is codes.Priority:
+            members["DEFAULT"] = codes.Priority.MEDIUM.value
         yield _enum(name, PREFIX + prefix, members)
     yield _enum("DurationCode", PREFIX, {name: code.value for code, name in DURATIONS.items()})
     sizes = {"MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES": COPY_LIMIT, "BYTE_SIZE_OF_CACHE_TOKEN": TOKEN_LENGTH}

@@ -238,6 +238,4 @@ def transpose_conv_2d(c: OperationCall) -> Array:
             across = slice(column, column + (width - 1) * c.stride_w + 1, c.stride_w)
             full[:, down, across] += parts[..., row, column]
     y = full[:, top : top + rows, left : left + columns]
-    if c.out.is_quantized:
-        return rescaled(c, y)
-    return finished(c, c.work.contiguous(y))
+    return rescaled(c, y) if c.out.is_quantized else finished(c, c.work.contiguous(y))

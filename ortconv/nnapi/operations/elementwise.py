@@ -75,9 +75,7 @@ def coarser_output(c: OperationCall) -> Findings:
 
 @arithmetic("MUL", "a:T b:T activation:i", types="F Q H@3 S@4 I@4", checks=(SMALL, coarser_output))
 def mul(c: OperationCall) -> Array:
-    if not c.out.is_quantized:
-        return activated(c, np.multiply)
-    return c.anew(quantized_product)
+    return c.anew(quantized_product) if c.out.is_quantized else activated(c, np.multiply)
 
 
 def quantized_product(c: OperationCall) -> Array:

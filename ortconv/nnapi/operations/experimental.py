@@ -81,10 +81,8 @@ def densify(c: OperationCall) -> Array:
     if places.shape[1] != c.x.size:
         raise op_failed(f"{c.x.size} elements are stored, {places.shape[1]} described")
     rank = len(order) - len(blocks)
-    index = np.zeros((rank, c.x.size), np.int64)
     by_level = dict(zip(order, zip(sizes, places)))
-    for level in range(rank):
-        index[level] = by_level[level][1]
+    index = np.array([by_level[level][1] for level in range(rank)])
     for level, dim in enumerate(blocks, rank):
         size, place = by_level[level]
         index[dim] = index[dim] * size + place

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ortconv.ir.operands import scalar
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit, UnitOperand
@@ -161,12 +162,8 @@ def parameters(operand: UnitOperand | None) -> tuple[float, int] | None:
     """The scale and zero point of a tensor; None if they are not constants of one element."""
     if operand is None or operand.scale is None:
         return None
-    stated = [value.constant for value in (operand.scale, operand.zero_point) if value is not None]
-    numbers = [const.item() for const in stated if const is not None and const.size == 1]
-    if len(numbers) < len(stated):
-        return None
-    scale, zero = (*numbers, 0)[:2]
-    return float(scale), int(zero)
+    scale, zero = scalar(operand.scale), scalar(operand.zero_point, 0)
+    return None if scale is None or zero is None else (float(scale), int(zero))
 
 
 def bias_scale(unit: NodeUnit, target: Target) -> Objections:
