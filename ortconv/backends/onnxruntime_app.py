@@ -66,7 +66,7 @@ class AppSession:
     ) -> None:
         self.run: Callable[[], object]
         self._name = file.name
-        if library is None and onnxruntime_c.is_available() and onnxruntime_c.takes(feeds):
+        if can_be_direct(library) and onnxruntime_c.takes(feeds):
             level = EXTENDED if is_source else None
             self.run = onnxruntime_c.NativeSession(
                 file, feeds, threads=settings.threads, entries=settings.entries, level=level, direct=settings.direct

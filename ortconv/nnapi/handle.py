@@ -14,11 +14,7 @@ R = TypeVar("R")
 
 def api(phase: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorator of API functions: it checks their arguments, and marks calls with a phase of the trace."""
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        return timed(phase)(checked(function))
-
-    return decorate
+    return lambda function: timed(phase)(checked(function))
 
 
 class Handle:

@@ -303,8 +303,6 @@ def check_stop_ops(graph: Graph, stop_ops: Iterable[str]) -> None:
 def _downstream(graph: Graph, stop_ops: frozenset[str]) -> dict[Node, Node]:
     """The nodes that are a stop op or depend on one, each mapped to the first stop op found."""
     stopped: dict[Node, Node] = {}
-    if not stop_ops:
-        return stopped
     for node in graph:
         if node.op in stop_ops:
             stopped[node] = node

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from ortconv.backends.nnapi.lower import Draft, Refuse, RefusedError
-from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.graph import Graph, Node
 from ortconv.ir.units import NodeUnit
 from ortconv.nnapi.tracing.timing import mark
 from ortconv.partition import Target, partition
@@ -79,13 +79,9 @@ def _cannot_be_empty(region: Region, level: int) -> Iterator[tuple[Node, str]]:
     fed = set(region.inputs)
     for unit in region.units:
         values = (v for node in unit.nodes for v in (*node.present_inputs, *node.present_outputs))
-        empty = [v.name for v in values if _is_empty(v) and (is_old or v in fed)]
+        empty = [v.name for v in values if 0 in (v.shape or ()) and v.constant is None and (is_old or v in fed)]
         if empty:
             yield from dict.fromkeys(unit.nodes, f"'{empty[0]}' has no elements, and NNAPI {why}").items()
-
-
-def _is_empty(value: Value) -> bool:
-    return 0 in (value.shape or ()) and value.constant is None
 
 
 def _regrouped(members: Sequence[NodeUnit], refused: Collection[Node]) -> list[tuple[NodeUnit, ...]]:
