@@ -52,16 +52,14 @@ def fixed_point(real: float | Array) -> tuple[Array, Array]:
 
 def high_mul(a: Array, m: Array | int) -> Array:
     """The high half of 2ab for 32-bit a and nonnegative 32-bit m, both held in int64 arrays; halves are rounded up."""
-    ab: Array = a.astype(np.int64, copy=False) * np.asarray(m, np.int64)
-    return (ab + (1 << 30)) >> 31
+    return (a.astype(np.int64, copy=False) * np.asarray(m, np.int64) + (1 << 30)) >> 31
 
 
 def shift_right(x: Array, by: Array | int) -> Array:
     """x / 2**by, rounded to the nearest integer; halves away from zero."""
     by = np.asarray(by, np.int64)
     half = (np.int64(1) << by) >> 1
-    y: Array = (x + half - ((x < 0) & (by > 0))) >> by
-    return y
+    return (x + half - ((x < 0) & (by > 0))) >> by
 
 
 def multiply(x: Array, m: Array | int, shift: Array | int) -> Array:
@@ -82,8 +80,7 @@ def by_table(x: Tensor, function: Callable[[Tensor], Array]) -> Array:
         return function(x)
     elements = np.arange(1 << 8, dtype=np.uint8)
     table = function(Tensor(x, elements.view(x.array.dtype)))
-    result: Array = table[x.array.view(np.uint8)]
-    return result
+    return table[x.array.view(np.uint8)]
 
 
 def product_scale(a: OperandType, b: OperandType) -> float:

@@ -11,7 +11,7 @@ from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.shapes import are_within
 
 HALF = np.float32(0.5)
-ScoreKernel = Callable[[Array], Array]
+NmsKernel = Callable[[Array], Array]
 """Maps the overlap with a better box to the factor by which a score is multiplied."""
 
 
@@ -34,7 +34,7 @@ def hard_nms(scores: Array, boxes: Array, threshold: float, limit: int) -> Array
     return np.array(kept, np.int64)
 
 
-def soft_nms(scores: Array, boxes: Array, kernel: ScoreKernel, threshold: float) -> tuple[Array, Array]:
+def soft_nms(scores: Array, boxes: Array, kernel: NmsKernel, threshold: float) -> tuple[Array, Array]:
     """Indices of boxes, best first, and their scores. Each score is multiplied by `kernel` for every better box. Boxes
     whose score falls below `threshold` are left out.
     """

@@ -11,14 +11,7 @@ from ortconv.nnapi.codes import Operand
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType
 from ortconv.nnapi.operations.arithmetic import quantize
-from ortconv.nnapi.operations.boxes import (
-    ScoreKernel,
-    hard_nms,
-    require_indices,
-    require_ordered,
-    soft_nms,
-    transformed,
-)
+from ortconv.nnapi.operations.boxes import NmsKernel, hard_nms, require_indices, require_ordered, soft_nms, transformed
 from ortconv.nnapi.operations.checks import BOX_SCALE, box_quantization, rank
 from ortconv.nnapi.operations.shapes import fits
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
@@ -60,7 +53,7 @@ def bbox_transform(c: OperationCall) -> Array:
     return stored(y.reshape(c.out.dims), c.out)
 
 
-def nms_kernel(c: OperationCall) -> ScoreKernel:
+def nms_kernel(c: OperationCall) -> NmsKernel:
     threshold, sigma = np.float32(c.iou_threshold), np.float32(c.sigma)
     if c.kernel == 0:
         return lambda iou: (iou < threshold).astype(np.float32)

@@ -37,8 +37,7 @@ def reshape_dims(c: OperationCall) -> Dims:
 
 
 def reshaped(c: OperationCall) -> Array:
-    y: Array = c.x.array.reshape(c.out.dims)
-    return y
+    return c.x.array.reshape(c.out.dims)
 
 
 moved("RESHAPE", "x:T shape:I", types="F Q H@3 S@4 I@6", infer=reshape_dims, checks=(SMALL,))(reshaped)

@@ -18,8 +18,7 @@ from ortconv.nnapi.operations.table import Dims, OperationCall
 
 
 def like_x(c: OperationCall) -> Dims:
-    dims: Dims = c.x.dims
-    return dims
+    return c.x.dims
 
 
 def broadcast(*shapes: Sequence[int]) -> Dims:
@@ -79,8 +78,7 @@ def integers(x: Tensor, count: int | None = None) -> list[int]:
     if x.rank != 1 or count not in (None, x.size):
         wanted = "one dimension" if count is None else f"[{count}]"
         raise op_failed(f"a list of integers has dimensions {list(x.dims)}, not {wanted}")
-    found: list[int] = x.array.tolist()
-    return found
+    return x.array.tolist()
 
 
 def axes_of(axes: Tensor, rank: int) -> list[int]:

@@ -227,8 +227,7 @@ class OperationCall:
         for name in self.__slots__:
             setattr(plain, name, getattr(self, name))
         plain.work = AT_ONCE
-        result: Array = self.work.call(function, plain)
-        return result
+        return self.work.call(function, plain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

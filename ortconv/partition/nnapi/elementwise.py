@@ -50,11 +50,6 @@ def slope(unit: NodeUnit, target: Target) -> Objections:
         yield Objection("rank", message, "drop leading dimensions of 1 from the slope")
 
 
-def select(unit: NodeUnit, target: Target) -> Objections:
-    """Require feature level 29 for LeakyRelu, which becomes LESS, MUL and SELECT."""
-    yield from needs_level("LeakyRelu by LESS and SELECT", 29, target)
-
-
 def alpha(unit: NodeUnit, target: Target) -> Objections:
     """Require an alpha of at least 0: NNAPI's ELU is max(0, x) + min(0, alpha * (exp(x) - 1))."""
     found = unit.target.attr("alpha", 1.0)
@@ -89,7 +84,8 @@ ROWS = (
     NnapiRow("QLinearSigmoid", types=quantized(), check=output_of_256ths, domains=(MICROSOFT,),
         runtime=SMALL, takes_empty=True),
     NnapiRow("Elu", since=6, level=30, runtime=alpha),
-    NnapiRow("LeakyRelu", since=6, check=rank(1, 4), runtime=select),
+    NnapiRow("LeakyRelu", since=6, check=rank(1, 4),
+        runtime=lambda unit, target: needs_level("LeakyRelu by LESS and SELECT", 29, target)),
     NnapiRow("Relu", runtime=SMALL, takes_empty=True),
     NnapiRow("Clip", check=clip, runtime=SMALL, takes_empty=True),
     NnapiRow("Cast", since=6, level=29, check=cast),
