@@ -22,6 +22,8 @@ from pathlib import Path
 from threading import Event, Thread, get_ident
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ortconv.backends import onnxruntime_overflow
 from ortconv.errors import BackendError, UsageError
 from ortconv.files import is_draft, temporary_folder
@@ -245,8 +247,6 @@ def _array(value: Any) -> Any:
     dtype = BYTES.get(value.data_type())
     if dtype is None:
         return value.numpy()
-    import numpy as np
-
     shape = tuple(value.shape())
     size = prod(shape) * dtype.numpy.itemsize
     return np.frombuffer(string_at(value.data_ptr(), size) if size else b"", dtype.numpy).reshape(shape)
@@ -307,8 +307,6 @@ def _dense(result: Any) -> Any:
     """A result as an array: onnxruntime returns a sparse constant that is an output as a sparse tensor."""
     if not hasattr(result, "dense_shape"):
         return result
-    import numpy as np
-
     try:
         values = result.values()
     except RuntimeError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ortconv.backends.onnxruntime_cpu import runtime, session_options
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.onnxio.infer import infer_missing
@@ -13,23 +14,18 @@ from ortconv.onnxio.proto import region_proto
 
 def infer_types(graph: Graph, library: Path) -> None:
     """Set the types of the library's results, and all that follow from them. UsageError if onnxruntime cannot use the library."""
-    from ortconv.backends.onnxruntime_cpu import session_options
-
     options = session_options(library, 1, {})
     infer_missing(graph, lambda node: _output_types(node, options))
 
 
 def _output_types(node: Node, options: Any) -> list[ValueType | None]:
     """The types that onnxruntime infers for a model of this node alone; empty if it refuses the node."""
-    from ortconv.backends.onnxruntime_cpu import runtime
-
-    onnxruntime = runtime()
     reads = list(dict.fromkeys(node.present_inputs))
     proto = region_proto(node.parent, [node], reads, node.present_outputs)
     for info in proto.graph.output:
         info.ClearField("type")
     try:
-        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = runtime().InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception:  # the C++ code may raise any class; the types are unknown then
         return [None] * len(node.outputs)
     found = {info.name: _type(info) for info in session.get_outputs()}

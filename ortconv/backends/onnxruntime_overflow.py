@@ -12,6 +12,8 @@ from pathlib import Path
 from platform import machine
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph
 from ortconv.ir.tensor import Tensor
@@ -84,8 +86,6 @@ def _serialized(model: Model, in_ort: bool) -> bytes:
 @cache
 def overflows() -> bool:
     """True if onnxruntime adds products of uint8 and int8 in 16 bits on this processor."""
-    import numpy as np
-
     from ortconv.backends.onnxruntime_cpu import opened, session_options
     from ortconv.onnxio.proto import region_proto
 
