@@ -91,6 +91,12 @@ SHORT = FixedPoint(16)
 LONG = FixedPoint(32)
 
 
+def multiplier_16(real: float) -> tuple[int, int]:
+    """A fixed-point multiplier of 16 bits, and its shift."""
+    m, shift = quantize_multiplier(real)
+    return min((m + (1 << 15)) >> 16, SHORT.one), shift
+
+
 def rescaled(x: Array, real: float, integer_bits: int) -> tuple[Array, int]:
     """(x * real in 32 bits, the largest |x| that fits); a larger x becomes 0. Raises OP_FAILED if real is too small."""
     if real * 2.0 ** (31 - integer_bits) <= 1:

@@ -12,16 +12,9 @@ from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import FuseCode
 from ortconv.nnapi.operand import OperandType, Tensor
-from ortconv.nnapi.operations.arithmetic import (
-    activate,
-    activation_limits,
-    by_table,
-    quantize,
-    quantize_multiplier,
-    shift_right,
-)
+from ortconv.nnapi.operations.arithmetic import activate, activation_limits, by_table, quantize, shift_right
 from ortconv.nnapi.operations.checks import KEPT, SMALL, output_quantization
-from ortconv.nnapi.operations.fixed_point import LONG, SHORT, rescaled
+from ortconv.nnapi.operations.fixed_point import LONG, SHORT, multiplier_16, rescaled
 from ortconv.nnapi.operations.shapes import elementwise, like_x
 from ortconv.nnapi.operations.table import OperationCall, operation
 
@@ -130,8 +123,8 @@ def _quantized_hard_swish(x: Tensor, out: OperandType) -> Array:
     """In 16-bit fixed point: elements with 7 more bits, times relu6(x + 3) / 6 rescaled to 15 bits."""
     fine_scale = np.float32(x.scale) / np.float32(128)
     fine = x.centered.astype(np.int64) << 7
-    to_output, output_shift = _multiplier_16(float(fine_scale / np.float32(out.scale)))
-    to_reluish, reluish_shift = _multiplier_16(float(fine_scale / np.float32(3 / 32768)))
+    to_output, output_shift = multiplier_16(float(fine_scale / np.float32(out.scale)))
+    to_reluish, reluish_shift = multiplier_16(float(fine_scale / np.float32(3 / 32768)))
     reluish = fine
     if reluish_shift > 0:
         reluish = SHORT.limited(reluish << (reluish_shift - 1))
@@ -144,9 +137,3 @@ def _quantized_hard_swish(x: Tensor, out: OperandType) -> Array:
     y = (reluish * SHORT.times(fine, to_output)) // (1 << 15)
     y = shift_right(y, -output_shift) if output_shift <= 0 else y << output_shift
     return np.asarray(np.clip(y + out.zero_point, *out.limits), out.type.dtype)
-
-
-def _multiplier_16(real: float) -> tuple[int, int]:
-    """A fixed-point multiplier of 16 bits, and its shift."""
-    m, shift = quantize_multiplier(real)
-    return min((m + (1 << 15)) >> 16, SHORT.one), shift
