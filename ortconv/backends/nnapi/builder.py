@@ -110,10 +110,10 @@ class Builder:
         if source.is_constant:
             self._bind(value, False, self.operand(source))
 
-    def copy(self, index: int) -> int:
-        """A new operand with the elements of another one, which the model can return."""
-        made = self.temporary(self.kind(index))
-        self.add(Operation.RESHAPE, [index, self.ints(self.dims(index))], [made])
+    def reshaped(self, index: int, dims: Sequence[int]) -> int:
+        """A new operand with the elements of another one."""
+        made = self.temporary(self.kind(index), dims)
+        self.add(Operation.RESHAPE, [index, self.ints(dims)], [made])
         return made
 
     def _bind(self, value: Value, image: bool, index: int) -> None:

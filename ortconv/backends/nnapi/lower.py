@@ -99,14 +99,13 @@ class Draft:
     def __init__(self, region: Region, level: int, nchw: bool = False) -> None:
         self.region = region
         self.refused: list[RefusedError] = []
-        self._members = region.units
-        fused = _fused(self._members, region.outputs)
+        fused = _fused(region.units, region.outputs)
         absorbed = {result for _, result in fused.values()}
         self._builder = Builder(level, nchw, self._quantization(), fused)
         self._makers: list[NodeUnit] = []  # the unit of each operation
         self._inputs = self._fed()
         at_fault = {node for error in self.refused for node in error.nodes}
-        for unit in self._members:
+        for unit in region.units:
             if unit.target.out not in absorbed and unit.target not in at_fault:
                 self._lower(unit)
 
@@ -139,7 +138,7 @@ class Draft:
                 places[value] = None
                 continue
             if index in inputs or index in builder.constants or (value in read and index in outputs):
-                index = builder.copy(index)
+                index = builder.reshaped(index, builder.dims(index))  # a copy, which the model can return
             places[value] = OutputPlace(outputs.setdefault(index, len(outputs)), NCHW if image else None)
         return places
 
@@ -160,7 +159,7 @@ class Draft:
         blamed = [(unit, reasons.pop(o)) for o, unit in self._made() if o in reasons]
         yield from blamed
         if not blamed:
-            yield from ((unit, reason) for reason in reasons.values() for unit in self._members)
+            yield from ((unit, reason) for reason in reasons.values() for unit in self.region.units)
 
     def _made(self) -> Iterator[tuple[ModelOperation, NodeUnit]]:
         """The operations of a finished model with their units. Those after the last unit copy and transpose results."""
@@ -198,7 +197,7 @@ class Draft:
         read = {v for node in self.region.nodes for v in node.inputs}
         found = []
         for value in self.region.inputs:
-            readers = [u for u in self._members if any(o is not None and o.value is value for o in u.inputs)]
+            readers = [u for u in self.region.units if any(o is not None and o.value is value for o in u.inputs)]
             if value in read and readers and self._is_made(value, readers):
                 found.append(value)
         return tuple(found)
@@ -216,7 +215,7 @@ class Draft:
     def _quantization(self) -> dict[Value, Quantization]:
         """Scale and zero point of the quantized tensors. A unit that states others for a tensor that is not constant is refused."""
         found: dict[Value, Quantization] = {}
-        for unit in self._members:
+        for unit in self.region.units:
             for operand in (*unit.inputs, *unit.outputs):
                 stated = parameters(operand)
                 if operand is None or stated is None or found.setdefault(operand.value, stated) == stated:

@@ -53,11 +53,7 @@ def _batched(b: Builder, unit: NodeUnit) -> None:
 
 
 def _reshaped(b: Builder, x: int, dims: tuple[int, ...]) -> int:
-    if b.dims(x) == dims:
-        return x
-    out = b.temporary(b.kind(x), dims)
-    b.add(Operation.RESHAPE, [x, b.ints(dims)], [out])
-    return out
+    return x if b.dims(x) == dims else b.reshaped(x, dims)
 
 
 def _matrices(b: Builder, x: int) -> list[int]:

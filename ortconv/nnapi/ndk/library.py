@@ -96,22 +96,17 @@ def code() -> Iterator[str]:
 
 def _function(row: int, function: NdkFunction) -> str:
     signature = function.signature
-    form = "".join(map(_letter, signature.parameters))
-    values = "".join(f", {_cast(one)}{one.name}" for one in signature.parameters)
+    passed = [(one.name, *_passed(one)) for one in signature.parameters]
+    form = "".join(letter for _, letter, _ in passed)
+    values = "".join(f", {cast}{name}" for name, _, cast in passed)
     answer = "" if signature.result == "void" else f"return ({signature.result})"
     return f'\nAPI {signature} {{\n    {answer}call({row}, "({form})"{values});\n}}\n'
 
 
-def _letter(one: Parameter) -> str:
-    """The format letter of Py_BuildValue."""
+def _passed(one: Parameter) -> tuple[str, str]:
+    """The format letter of Py_BuildValue, and the cast to its type."""
     if one.type == "float":
-        return "d"
-    return "K" if one.is_pointer or one.type in UNSIGNED else "L"
-
-
-def _cast(one: Parameter) -> str:
-    if one.type == "float":
-        return "(double)"
+        return "d", "(double)"
     if one.is_pointer:
-        return "(unsigned long long)(uintptr_t)"
-    return "(unsigned long long)" if one.type in UNSIGNED else "(long long)"
+        return "K", "(unsigned long long)(uintptr_t)"
+    return ("K", "(unsigned long long)") if one.type in UNSIGNED else ("L", "(long long)")
