@@ -27,8 +27,6 @@ MODEL_FILE, DATA_FILE = "1", "2"
 
 @dataclass(frozen=True, slots=True)
 class CacheFiles:
-    """The cache files of one prepared model."""
-
     model: tuple[Path, ...]
     data: tuple[Path, ...]
 

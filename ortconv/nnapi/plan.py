@@ -36,8 +36,6 @@ class FullFallbackError(Exception):
 
 @dataclass(slots=True)
 class Request:
-    """One execution: its inputs, the sizes of its output buffers, and its limits."""
-
     inputs: Sequence[OperandValue]
     room: Room
     limits: RunLimits

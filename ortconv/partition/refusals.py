@@ -12,8 +12,6 @@ T = TypeVar("T")
 
 
 class Example(NamedTuple):
-    """A node, and an objection against it."""
-
     node: str
     message: str
 

@@ -24,8 +24,6 @@ from ortconv.tflite.writer import serialize
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A partition as a LiteRT model: its nodes, the model, and the bytes of its file."""
-
     region: Region
     lowered: Lowered
     model: TfliteModel

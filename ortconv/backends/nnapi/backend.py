@@ -168,8 +168,6 @@ class Nnapi:
 
 
 class NnapiProgram:
-    """A compiled partition: its lowered model, its compilation, and the number of executions so far."""
-
     def __init__(self, lowered: Lowered, compilation: nnapi.Compilation, region: Region, burst: bool) -> None:
         self.lowered = lowered
         self.compilation = compilation

@@ -25,21 +25,18 @@ def conv(b: Builder, unit: NodeUnit) -> None:
     x = b.operand(value_of(unit), image=True)
     size, channels, *window = shape_of(value_of(unit, 1))
     depthwise = groups != 1 and channels == 1
-    if depthwise:
-        w = weights(b, unit, 1, lambda array: array.transpose(1, 2, 3, 0), 3)
-    else:
-        w = weights(b, unit, 1, lambda array: array.transpose(0, 2, 3, 1), 0)
+    order, channel = ((1, 2, 3, 0), 3) if depthwise else ((0, 2, 3, 1), 0)
+    w = weights(b, unit, lambda array: array.transpose(order), channel)
     strides, dilations = pair(unit, "strides"), pair(unit, "dilations")
     pads = padding(b, unit, shape_of(value_of(unit))[2:], window, strides, dilations)
     inputs = [x, w, bias(b, unit, size, x, w), *pads, b.int32(strides[1]), b.int32(strides[0])]
+    code = Operation.CONV_2D
     if groups != 1:
+        code = Operation.DEPTHWISE_CONV_2D if depthwise else Operation.GROUPED_CONV_2D
         inputs.append(b.int32(size // groups if depthwise else groups))
     inputs += [b.activation(unit), *b.layout_flag()]
     if dilations != (1, 1):
         inputs += [b.int32(dilations[1]), b.int32(dilations[0])]
-    code = Operation.CONV_2D
-    if groups != 1:
-        code = Operation.DEPTHWISE_CONV_2D if depthwise else Operation.GROUPED_CONV_2D
     b.emit(unit, code, inputs, image=True)
 
 
@@ -65,12 +62,12 @@ def padding(
     return [b.int32(n) for n in (left, right, top, bottom)]
 
 
-def weights(b: Builder, unit: NodeUnit, slot: int, arranged: Callable[[Array], Array], channel: int) -> int:
-    """Constant weights, rearranged by `arranged`, with the output channels in dimension `channel`.
+def weights(b: Builder, unit: NodeUnit, arranged: Callable[[Array], Array], channel: int) -> int:
+    """The constant weights, input 1, rearranged by `arranged`, with the output channels in dimension `channel`.
 
     int8 weights with a single scale are converted to uint8; those with several scales are unchanged.
     """
-    operand, const = unit.inputs[slot], unit.constant(slot)
+    operand, const = unit.inputs[1], unit.constant(1)
     assert operand is not None
     assert const is not None
     array = arranged(const.numpy())

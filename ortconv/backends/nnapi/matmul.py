@@ -18,7 +18,7 @@ def gemm(b: Builder, unit: NodeUnit) -> None:
     if unit.constant(1) is None:
         w = b.operand(value_of(unit, 1))
     else:
-        w = weights(b, unit, 1, lambda array: array if turned else array.T, 0)
+        w = weights(b, unit, lambda array: array if turned else array.T, 0)
     inputs = [x, w, bias(b, unit, b.dims(w)[0], x, w), b.activation(unit)]
     b.emit(unit, Operation.FULLY_CONNECTED, inputs)
 

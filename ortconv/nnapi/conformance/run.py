@@ -24,8 +24,6 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ModeCount:
-    """Numbers of records in a mode."""
-
     mode: str
     passed: int
     failed: int

@@ -227,7 +227,6 @@ _ROW = re.compile(r"(\d) ([^>]+) -> (.+)")
 
 @cache
 def by_name() -> dict[str, NdkFunction]:
-    """Rows by the name of the C function."""
     rows = map(_row, re.split(r"\n(?=\d)", ROWS.strip()))
     return {row.name: row for row in rows}
 

@@ -166,8 +166,6 @@ def parse_form(text: str) -> OperandForm:
 
 @dataclass(frozen=True, slots=True)
 class OperationUse:
-    """The form that an operation uses."""
-
     form: OperandForm
     slots: list[Slot]
     out_form: OperandForm
