@@ -26,17 +26,19 @@ def rank(name: str, *allowed: int) -> OperationCheck:
     return check
 
 
-def rank_at_most(limit: int, *names: str) -> OperationCheck:
+def small(*names: str) -> OperationCheck:
+    """The rank must be 4 at most."""
+
     def check(c: OperationCall) -> Findings:
         for name in names:
             for x in _operands(c, [name]):
-                if x.rank > limit:
-                    yield f"{name} has rank {x.rank}; at most {limit} is supported"
+                if x.rank > 4:
+                    yield f"{name} has rank {x.rank}; at most 4 is supported"
 
     return check
 
 
-SMALL = rank_at_most(4, "x")
+SMALL = small("x")
 
 
 def same_rank(*names: str) -> OperationCheck:
@@ -76,14 +78,9 @@ def same_quantization(*names: str) -> OperationCheck:
 KEPT = same_quantization("x", "out")
 
 
-def advised(check: OperationCheck) -> OperationCheck:
-    """The check as advice, for a rule that Android's CPU does not check."""
-
-    def advise(c: OperationCall) -> Findings:
-        for found in check(c):
-            yield Advice(found) if isinstance(found, str) else found
-
-    return advise
+def kept_as_advice(c: OperationCall) -> Findings:
+    """KEPT as advice, where Android's CPU does not check it."""
+    return (Advice(found) for found in KEPT(c))
 
 
 def output_quantization(scale: float, unsigned: int, signed: int, name: str = "out") -> OperationCheck:

@@ -13,12 +13,12 @@ from ortconv.nnapi.codes import FuseCode, Operand
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.arithmetic import activate, by_table, product_scale, requantize, round_half_away, scale_by
-from ortconv.nnapi.operations.checks import rank_at_most
+from ortconv.nnapi.operations.checks import small
 from ortconv.nnapi.operations.shapes import broadcast_ab, elementwise, in_quantization
 from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 
 LEFT_SHIFT = 20  # bits of headroom of quantized sums
-SMALL = rank_at_most(4, "a", "b")
+SMALL = small("a", "b")
 
 of_two = partial(operation, infer=broadcast_ab, recorded=("a", "b"))
 """Decorator of operations on two tensors that broadcast."""
@@ -98,7 +98,7 @@ def rounded(x: Tensor, out: OperandType) -> Array:
 
 def both(c: OperationCall) -> tuple[Array, Array]:
     """a and b in the quantization of the output."""
-    return in_quantization(c.a, c.out, rounded, c.work), in_quantization(c.b, c.out, rounded, c.work)
+    return in_quantization(c, c.a, rounded), in_quantization(c, c.b, rounded)
 
 
 FUNCTIONS: tuple[tuple[str, str, Callable[..., Array]], ...] = (

@@ -13,7 +13,7 @@ from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.arithmetic import round_half_away
-from ortconv.nnapi.operations.checks import KEPT, SMALL, advised, dims_are, rank_at_most, same_quantization, same_rank
+from ortconv.nnapi.operations.checks import KEPT, SMALL, dims_are, kept_as_advice, same_quantization, same_rank, small
 from ortconv.nnapi.operations.shapes import are_within, axes_of, axis_of, in_quantization, integers
 from ortconv.nnapi.operations.table import Dims, Findings, OperationCall, operation
 
@@ -111,10 +111,10 @@ def requantized(x: Tensor, out: OperandType) -> Array:
 
 @operation(
     "CONCATENATION", "inputs:T* axis:i", types="F Q H@3 S@4", infer=concatenation_dims,
-    checks=(some, rank_at_most(4, "inputs"), mixed_quantization), zero_sized=True, recorded=("inputs",),
+    checks=(some, small("inputs"), mixed_quantization), zero_sized=True, recorded=("inputs",),
 )  # fmt: skip
 def concatenation(c: OperationCall) -> Array:
-    parts = [in_quantization(one, c.out, requantized, c.work) for one in c.inputs]
+    parts = [in_quantization(c, one, requantized) for one in c.inputs]
     y = c.work.empty(c.out.dims, parts[0].dtype)
     c.work.do(np.concatenate, parts, c.axis, y)
     return y
@@ -170,7 +170,7 @@ def slice_bounds(c: OperationCall) -> list[tuple[int, int]]:
 
 
 @operation(
-    "SLICE", "x:T begin:I sizes:I", level=3, types=ALL, quantization=(advised(KEPT),), zero_sized=True,
+    "SLICE", "x:T begin:I sizes:I", level=3, types=ALL, quantization=(kept_as_advice,), zero_sized=True,
     infer=lambda c: tuple(size for _, size in slice_bounds(c)), recorded=("x",),
 )  # fmt: skip
 def slice_(c: OperationCall) -> Array:
@@ -230,7 +230,7 @@ def gather_dims(c: OperationCall) -> Dims:
     return (*c.x.dims[:axis], *c.indices.dims, *c.x.dims[axis + 1 :])
 
 
-@operation("GATHER", "x:T axis:i indices:I", level=3, types=ALL, infer=gather_dims, quantization=(advised(KEPT),))
+@operation("GATHER", "x:T axis:i indices:I", level=3, types=ALL, infer=gather_dims, quantization=(kept_as_advice,))
 def gather(c: OperationCall) -> Array:
     size, indices = c.x.dims[c.axis], c.indices.array
     if not are_within(indices, size):

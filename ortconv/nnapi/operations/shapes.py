@@ -39,11 +39,11 @@ def elementwise(c: OperationCall, function: Callable[..., object], *operands: Ar
     return y
 
 
-def in_quantization(x: Tensor, out: OperandType, convert: Callable[[Tensor, OperandType], Array], work: Work) -> Array:
-    """The elements of x, by convert(x, out) if they are quantized in another way than `out`."""
-    if not x.is_quantized or x.same_quantization(out):
+def in_quantization(c: OperationCall, x: Tensor, convert: Callable[[Tensor, OperandType], Array]) -> Array:
+    """The elements of x, by convert(x, c.out) if they are quantized in another way than the output."""
+    if not x.is_quantized or x.same_quantization(c.out):
         return x.array
-    return work.call(partial(by_table, x, lambda one: convert(one, out)))
+    return c.work.call(partial(by_table, x, lambda one: convert(one, c.out)))
 
 
 def taken(work: Work, x: Array, places: Array, axis: int) -> Array:
