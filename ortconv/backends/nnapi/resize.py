@@ -7,15 +7,18 @@ from ortconv.errors import BackendError
 from ortconv.ir.schema import attribute
 from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import Operation
-from ortconv.partition.nnapi.resize import is_sampled_alike
+from ortconv.partition.nnapi.resize import sampled_otherwise
 
 
 def resize(b: Builder, unit: NodeUnit) -> None:
     """Resize to the size of the result. If the channels are last already, the tensor is an NHWC image and stays as it is."""
     value, out = value_of(unit), b.result(unit)
-    _check_scales(unit, shape_of(value), shape_of(out))
-    first = shape_of(value)[1] == shape_of(out)[1]
-    rows, columns = shape_of(out)[2:] if first else shape_of(out)[1:3]
+    shape, lengths = shape_of(value), shape_of(out)
+    for _, size, scale, length in sampled_otherwise(unit, lengths) if lengths != shape else ():
+        message = f"the node scales {size} by {scale:g}, NNAPI by {length}/{size}: it computes other numbers"
+        raise BackendError(message, backend="nnapi")
+    first = shape[1] == lengths[1]
+    rows, columns = lengths[2:] if first else lengths[1:3]
     x = b.operand(value, image=first)
     made = b.make(out, image=first, like=x)
     inputs = [x, b.int32(columns), b.int32(rows)]
@@ -30,19 +33,6 @@ def resize(b: Builder, unit: NodeUnit) -> None:
         if coordinates == "half_pixel":
             inputs.append(b.boolean(True))
     b.add(Operation.RESIZE_BILINEAR, inputs, [made])
-
-
-def _check_scales(unit: NodeUnit, shape: tuple[int, ...], resized: tuple[int, ...]) -> None:
-    """Raise BackendError if the scales select other elements than the lengths do: NNAPI uses only the lengths."""
-    scales = unit.constant(2)
-    corners = attribute(unit.target, "coordinate_transformation_mode") == "align_corners"
-    if scales is None or not scales.size or corners or shape == resized:
-        return
-    is_nearest = attribute(unit.target, "mode") == "nearest"
-    for size, length, scale in zip(shape, resized, scales.numpy().ravel().tolist(), strict=True):
-        if not is_sampled_alike(size, length, scale, is_nearest=is_nearest):
-            message = f"the node scales {size} by {scale:g}, NNAPI by {length}/{size}: it computes other numbers"
-            raise BackendError(message, backend="nnapi")
 
 
 LOWERINGS: dict[str, Lowering] = {"Resize": resize}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
 from ortconv.ir.schema import attribute
@@ -70,15 +72,23 @@ def _layout(shape: tuple[int, ...], values: list[float], slot: int, target: Targ
 
 def sampled_places(unit: NodeUnit, target: Target) -> Objections:
     """Require that the coordinates from the scales equal those of NNAPI, which computes scales from the rounded output size."""
+    for axis, size, scale, length in sampled_otherwise(unit):
+        message = f"dimension {axis} of size {size} is scaled by {scale:g} to {length}"
+        advice = f"state sizes instead of scales, {CHANGED}"
+        yield Objection(NUMBERS, f"{message}: NNAPI scales it by {length}/{size}", advice)
+
+
+def sampled_otherwise(unit: NodeUnit, lengths: Sequence[int] | None = None) -> Iterator[tuple[int, int, float, int]]:
+    """(axis, size, scale, length) of the axes for which NNAPI has other coordinates. `lengths` are those of the result if known."""
     shape, const = unit.shape(0), unit.constant(2)
-    if shape is None or const is None or attribute(unit.target, "coordinate_transformation_mode") == "align_corners":
+    coordinates = attribute(unit.target, "coordinate_transformation_mode")
+    if shape is None or const is None or not const.size or coordinates == "align_corners":
         return
     is_nearest = attribute(unit.target, "mode") == "nearest"
     for axis, (size, scale) in enumerate(zip(shape, const.numpy().ravel().tolist(), strict=True)):
-        length = int(np.float32(size) * np.float32(scale))
+        length = int(np.float32(size) * np.float32(scale)) if lengths is None else lengths[axis]
         if not is_sampled_alike(size, length, scale, is_nearest=is_nearest):
-            message = f"dimension {axis} of size {size} is scaled by {scale:g} to {length}: NNAPI scales it by {length}/{size}"
-            yield Objection(NUMBERS, message, f"state sizes instead of scales, {CHANGED}")
+            yield axis, size, scale, length
 
 
 def is_sampled_alike(size: int, length: int, scale: float, *, is_nearest: bool) -> bool:
