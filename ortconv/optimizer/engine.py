@@ -100,6 +100,13 @@ def rule(name: str, *patterns: P) -> Callable[[Callable[[Match], Replacement]], 
     return made
 
 
+def rules_in(namespace: Mapping[str, Any]) -> tuple[Rule, ...]:
+    """All rules that a module, with these globals, has defined, in the order of their definition."""
+    groups = [value for value in namespace.values() if isinstance(value, tuple)]
+    found = (r for r in chain.from_iterable(groups) if isinstance(r, Rule))
+    return tuple(dict.fromkeys(r for r in found if r.build.__module__ == namespace["__name__"]))
+
+
 class Rewrite(NamedTuple):
     """One entry of the trace. `root` is the label of the node; `change` is set if the context has a journal."""
 

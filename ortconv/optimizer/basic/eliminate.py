@@ -23,7 +23,7 @@ from ortconv.optimizer.conditions import (
     is_filled_with,
     without_absent,
 )
-from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.engine import New, Replacement, rule, rules_in
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import identity, transpose_perm
 from ortconv.optimizer.shapes import Element, dim_of, elements
@@ -377,24 +377,4 @@ def fuse_label_encoders(m: Match) -> Replacement:
     return New("LabelEncoder", [m.x], attrs, domain=_ML, like=m.root)
 
 
-RULES = (
-    *eliminate_identity,
-    *eliminate_slice,
-    *list_slice_bounds,
-    *eliminate_dropout,
-    *eliminate_expand,
-    *eliminate_cast,
-    *eliminate_cast_chain,
-    *eliminate_cast_before_shape,
-    *eliminate_noop,
-    *eliminate_trivial,
-    *eliminate_split,
-    *drop_empty_operands,
-    *replace_sum,
-    *fuse_div_mul,
-    *fuse_relu_clip,
-    *fuse_not_where,
-    *fuse_product_select,
-    *eliminate_cast_before_comparison,
-    *fuse_label_encoders,
-)
+RULES = rules_in(globals())

@@ -27,7 +27,7 @@ from ortconv.optimizer.conditions import (
     same_dim,
     wide,
 )
-from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.engine import New, Replacement, rule, rules_in
 from ortconv.optimizer.pattern import C, Match, P, with_factor
 
 
@@ -270,6 +270,22 @@ def fold_mul_conv(m: Match) -> Replacement:
     return None if scaled is None else New("Conv", [m.x, scaled, *conv.inputs[2:]], like=conv)
 
 
+@rule("GatherConvFusion", P("Conv", P("Gather", "x", C("order")), C("w"), C("b", optional=True), name="conv"))
+def fold_gather_conv(m: Match) -> Replacement:
+    """Conv(Gather<axis = 1>(x, a permutation of the channels), w, b)  ->  Conv(x, w', b)
+
+    Counterpart: none: ONNX Runtime keeps the Gather, as before the first Conv of YOLOX
+    """
+    order, gather, channels = m.tensor("order"), m.root.present_inputs[0].producer, numbers(m.x.dim(1))
+    if gather is None or gather.attr("axis", 0) not in (1, 1 - (m.x.rank or 0)) or not channels or order.rank != 1:
+        return None
+    places = order.numpy() % channels[0]
+    grouped = m.root.attr("group", 1) != 1 or m.tensor("w").shape[1:2] != channels
+    if grouped or not np.array_equal(np.sort(places), np.arange(channels[0])):
+        return None
+    return New("Conv", [m.x, array_of(m.w)[:, np.argsort(places)], *m.root.inputs[2:]], like=m.root)
+
+
 @rule(
     "BNArithmeticFusion",
     P(("Add", "Mul"), BATCH_NORM, C("k"), commutative=True),
@@ -295,30 +311,6 @@ def fold_batch_norm_arithmetic(m: Match) -> Replacement:
     return New("BatchNormalization", [m.x, scale, shift, m.mean, m.var], like=bn)
 
 
-@rule("GatherConvFusion", P("Conv", P("Gather", "x", C("order")), C("w"), C("b", optional=True), name="conv"))
-def fold_gather_conv(m: Match) -> Replacement:
-    """Conv(Gather<axis = 1>(x, a permutation of the channels), w, b)  ->  Conv(x, w', b)
-
-    Counterpart: none: ONNX Runtime keeps the Gather, as before the first Conv of YOLOX
-    """
-    order, gather, channels = m.tensor("order"), m.root.present_inputs[0].producer, numbers(m.x.dim(1))
-    if gather is None or gather.attr("axis", 0) not in (1, 1 - (m.x.rank or 0)) or not channels or order.rank != 1:
-        return None
-    places = order.numpy() % channels[0]
-    grouped = m.root.attr("group", 1) != 1 or m.tensor("w").shape[1:2] != channels
-    if grouped or not np.array_equal(np.sort(places), np.arange(channels[0])):
-        return None
-    return New("Conv", [m.x, array_of(m.w)[:, np.argsort(places)], *m.root.inputs[2:]], like=m.root)
-
-
 BATCH_NORMS = (*fold_conv_batch_norm, *fold_branches_batch_norm, *fold_batch_norm_conv)
 
-RULES = (
-    *fold_conv_add,
-    *fold_conv_mul,
-    *fold_activated_mul,
-    *BATCH_NORMS,
-    *fold_mul_conv,
-    *fold_gather_conv,
-    *fold_batch_norm_arithmetic,
-)
+RULES = rules_in(globals())

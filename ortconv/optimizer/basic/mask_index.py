@@ -12,7 +12,7 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
 from ortconv.optimizer.conditions import EXPAND, RESHAPES, equal_shapes, numbers, same_dim, uniform
-from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.engine import New, Replacement, rule, rules_in
 from ortconv.optimizer.insertion import LISTS_BY_INPUT
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import Element, dim_of, elements, expressed
@@ -123,6 +123,15 @@ def is_true(value: Value | None, depth: int = DEPTH) -> bool:
     return traits(node).has(Trait.MOVES) and is_true(node.inputs[0], depth - 1)
 
 
+@rule("AttentionMaskElimination", P("Attention", "q", "k", "v", "mask"))
+def eliminate_mask(m: Match) -> Replacement:
+    """Attention(q, k, v, true)  ->  Attention(q, k, v), also with zeros, for a mask of all keys"""
+    if m.root.present_outputs != [m.root.out] or m.k.rank != 4 or not same_dim(m.mask.dim(-1), m.k.dim(2)):
+        return None
+    hides_nothing = is_true(m.mask) if m.mask.dtype is DType.BOOL else uniform(m.mask) == 0
+    return New("Attention", [m.q, m.k, m.v], like=m.root) if hides_nothing else None
+
+
 @rule("IndexedMaskFusion", P("Gather", P(("Flatten", "Reshape"), "x", ..., name="flat", shared=True), "index"))
 def fuse_flat_lookup(m: Match) -> Replacement:
     """Gather(Flatten(x), positions in x, row by row)  ->  Reshape(x)"""
@@ -228,21 +237,4 @@ def eliminate_selected_operand(m: Match) -> Replacement:
     return New(m.root.op, [m.x if v is selected else v for v in m.root.inputs], like=m.root)
 
 
-@rule("AttentionMaskElimination", P("Attention", "q", "k", "v", "mask"))
-def eliminate_mask(m: Match) -> Replacement:
-    """Attention(q, k, v, true)  ->  Attention(q, k, v), also with zeros, for a mask of all keys"""
-    if m.root.present_outputs != [m.root.out] or m.k.rank != 4 or not same_dim(m.mask.dim(-1), m.k.dim(2)):
-        return None
-    hides_nothing = is_true(m.mask) if m.mask.dtype is DType.BOOL else uniform(m.mask) == 0
-    return New("Attention", [m.q, m.k, m.v], like=m.root) if hides_nothing else None
-
-
-RULES = (
-    *eliminate_mask,
-    *fuse_flat_lookup,
-    *fuse_lookup,
-    *eliminate_and,
-    *expand_other_condition,
-    *eliminate_where,
-    *eliminate_selected_operand,
-)
+RULES = rules_in(globals())

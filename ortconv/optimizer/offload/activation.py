@@ -9,7 +9,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import greatest
-from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule, rules_in
 from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, sub, unary
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.standard_forms import clipped, gelu_by_erf, gelu_by_tanh, is_by_tanh
@@ -194,19 +194,4 @@ def erf_by_tanh(m: Match) -> Replacement:
     return op("Tanh", mul(polynomial, t))
 
 
-RULES = (
-    *hard_sigmoid,
-    *hard_swish,
-    *clip,
-    *relu_of_high_rank,
-    *softplus,
-    *softsign,
-    *mish,
-    *swish,
-    *selu,
-    *celu,
-    *elu,
-    *tanh_gelu,
-    *erf_gelu,
-    *erf_by_tanh,
-)
+RULES = rules_in(globals())

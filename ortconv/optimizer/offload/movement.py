@@ -16,7 +16,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.basic.pad import pad_value
 from ortconv.optimizer.basic.transpose_handlers import compress
 from ortconv.optimizer.conditions import RESHAPES, split_sizes, stated_pads
-from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule, rules_in
 from ortconv.optimizer.offload.parts import (
     integers,
     is_float,
@@ -470,21 +470,4 @@ def cumulative(m: Match) -> Replacement:
     return transpose(op("MatMul", transpose(m.x, perm), triangle), perm)
 
 
-RULES = (
-    lower_transpose
-    + lower_concat
-    + lower_binary
-    + lower_expand
-    + lower_slice
-    + lower_part
-    + unary_of_low_rank
-    + expand
-    + tile
-    + split
-    + slices
-    + plain_gather
-    + mirrored
-    + plain_pad
-    + filled
-    + cumulative
-)
+RULES = rules_in(globals())

@@ -11,7 +11,7 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.operands import axes_of
 from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.types import Shape
-from ortconv.optimizer.engine import New, NewInput, Replacement, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule, rules_in
 from ortconv.optimizer.offload.parts import (
     add,
     div,
@@ -232,14 +232,4 @@ def log_softmax(m: Match) -> Replacement:
     return reshape(sub(d, op("Log", total)), shape)
 
 
-RULES = (
-    *layer_norm,
-    *rms_norm,
-    *instance_norm,
-    *group_norm,
-    *reduction,
-    *reduced_max,
-    *softmax_of_rows,
-    *softmax_of_last_axis,
-    *log_softmax,
-)
+RULES = rules_in(globals())
