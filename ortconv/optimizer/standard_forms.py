@@ -24,15 +24,9 @@ SUMMAND_IS_OPTIONAL = 11
 HARD_SWISH = 14
 """The operator set from which on HardSwish exists."""
 
-ACTIVATION_ATTRIBUTES = {
-    "Relu": (),
-    "Sigmoid": (),
-    "Tanh": (),
-    "Softsign": (),
-    "Softplus": (),
-    "LeakyRelu": ("alpha",),
-    "Elu": ("alpha",),
-    "ThresholdedRelu": ("alpha",),
+ACTIVATION_ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("Relu", "Sigmoid", "Tanh", "Softsign", "Softplus"), ()),
+    **dict.fromkeys(("LeakyRelu", "Elu", "ThresholdedRelu"), ("alpha",)),
     "HardSigmoid": ("alpha", "beta"),
     "Selu": ("alpha", "gamma"),
 }

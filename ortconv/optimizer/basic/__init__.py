@@ -56,14 +56,7 @@ PASSES = (
 
 OPT_IN = (
     Pass("LossyCastChainElimination", "basic.cast_chain:eliminate_lossy_cast_chain", "Cast", inexact=True),
-    Pass(
-        "WeightBiasQuantization",
-        "basic.quantize_weights:quantize_weights",
-        "Conv",
-        "ConvTranspose",
-        "Gemm",
-        inexact=True,
-    ),
+    Pass("WeightBiasQuantization", "basic.quantize_weights:quantize_weights", inexact=True),
     Pass("EmptyScalesElimination", "basic.nnapi:state_scales", "Resize", for_nnapi=True),
     Pass("PadSeparation", "basic.nnapi:separate_pad", "Pad", for_nnapi=True),
     Pass("ScalarParameters", "basic.nnapi:make_scalar", *QUANTIZERS, for_nnapi=True),

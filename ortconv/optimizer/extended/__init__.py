@@ -81,12 +81,6 @@ OPT_IN = (
     Pass("RoundedNormFusion", "extended.norm_scale:fuse_rounded_affine", inexact=True),
     Pass("SkipLayerNormFusion", "extended.skip_layer_norm:fuse", "LayerNormalization"),
     Pass("GeluApproximation", "extended.approximate:approximate_gelu", *GELUS, (MICROSOFT, "BiasGelu"), inexact=True),
-    Pass(
-        "MatMulNBitsAccuracyLevel4",
-        "extended.approximate:LOWER_ACCURACY",
-        (MICROSOFT, "MatMulNBits"),
-        *DEQUANTIZE,
-        inexact=True,
-    ),
+    Pass("MatMulNBitsAccuracyLevel4", "extended.approximate:LOWER_ACCURACY", inexact=True),
 )
 """Passes that run only on request: they make the graph smaller but not faster, or they change the numbers."""

@@ -10,19 +10,8 @@ from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
 
 STANDARD = (
-    "Add",
-    "Div",
-    "Equal",
-    "Greater",
-    "GreaterOrEqual",
-    "Less",
-    "LessOrEqual",
-    "Max",
-    "Min",
-    "Mul",
-    "Pow",
-    "Sub",
-)
+    "Add", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mul", "Pow", "Sub",
+)  # fmt: skip
 ON_INTEGERS = ("QLinearAdd", "QLinearMul")
 
 RANK = 2

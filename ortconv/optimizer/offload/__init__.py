@@ -6,37 +6,16 @@ accelerator.
 
 from __future__ import annotations
 
+from importlib import import_module
 from itertools import groupby
 
-from ortconv.optimizer.offload import (
-    activation,
-    arithmetic,
-    attention,
-    convolution,
-    einsum,
-    masks,
-    matmul,
-    movement,
-    normalization,
-    quantization,
-    resize,
-)
 from ortconv.optimizer.passes import Pass
 
 _FAMILIES = (
-    activation,
-    arithmetic,
-    attention,
-    matmul,
-    einsum,
-    convolution,
-    movement,
-    resize,
-    quantization,
-    normalization,
-    masks,
-)
-_RULES = [r for family in _FAMILIES for r in family.RULES]
+    "activation", "arithmetic", "attention", "matmul", "einsum", "convolution", "movement", "resize", "quantization",
+    "normalization", "masks",
+)  # fmt: skip
+_RULES = [r for family in _FAMILIES for r in import_module(f"{__name__}.{family}").RULES]
 
 OPT_IN = (
     Pass("Float16ToFloat32", "offload.float32:compute_in_float32"),

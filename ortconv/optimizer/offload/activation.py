@@ -12,7 +12,7 @@ from ortconv.optimizer.conditions import greatest
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule, rules_in
 from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, sub, unary
 from ortconv.optimizer.pattern import Match, P
-from ortconv.optimizer.standard_forms import clipped, gelu_by_erf, gelu_by_tanh, is_by_tanh
+from ortconv.optimizer.standard_forms import BOUNDS_ARE_INPUTS, clipped, gelu_by_erf, gelu_by_tanh, is_by_tanh
 from ortconv.optimizer.standard_forms import swish as swish_of
 
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
@@ -174,17 +174,13 @@ ERF_COEFFICIENTS = (
 """Polynomial in the square of t = x / 4, of the highest power first. Tanh of its product with t is Erf(x), off by 6e-8 at most."""
 
 
-OLDEST_WITH_CLIP = 11
-"""The operator set from which Clip has its bounds as inputs."""
-
-
 @rule("ErfToTanh", unary("Erf"))
 def erf_by_tanh(m: Match) -> Replacement:
     """Erf(x)  ->  Tanh(t * polynomial(t * t)) of t = Clip(x / 4, -1, 1)
 
     Opt-in: more nodes; useful only if an accelerator has no Erf. The error is up to 3e-7, and to 6e-7 of results near 0.
     """
-    if m.graph.opset() < OLDEST_WITH_CLIP:
+    if m.graph.opset() < BOUNDS_ARE_INPUTS:
         return None
     t = op("Clip", mul(m.x, 1 / ERF_RANGE), -1, 1)
     square = mul(t, t)

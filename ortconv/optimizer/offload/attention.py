@@ -11,14 +11,8 @@ from ortconv.optimizer.pattern import Match, P
 
 _SWAP = (0, 1, 3, 2)
 _ATTRIBUTES = {
-    "scale",
-    "softcap",
-    "is_causal",
-    "qk_matmul_output_mode",
-    "softmax_precision",
-    "q_num_heads",
-    "kv_num_heads",
-}
+    "scale", "softcap", "is_causal", "qk_matmul_output_mode", "softmax_precision", "q_num_heads", "kv_num_heads",
+}  # fmt: skip
 
 
 @rule("AttentionToProducts", P("Attention", "q", "k", "v", "mask?"))

@@ -15,7 +15,7 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.pad import pad_value
 from ortconv.optimizer.basic.transpose_handlers import compress
-from ortconv.optimizer.conditions import RESHAPES, split_sizes, stated_pads
+from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS, split_sizes, stated_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule, rules_in
 from ortconv.optimizer.offload.parts import (
     integers,
@@ -32,9 +32,6 @@ from ortconv.optimizer.offload.parts import (
 from ortconv.optimizer.parts import AxisRange, slice_of, sliced_part
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import transpose_perm
-
-SLICE_BY_INPUTS = 10
-"""The operator set from which on Slice has its bounds as inputs."""
 
 MOST_AXES = 4
 """Maximum rank that NNAPI supports."""
