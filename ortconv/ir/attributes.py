@@ -49,21 +49,8 @@ class Types(tuple[ValueType, ...]):
 
 
 Attribute: TypeAlias = Union[
-    int,
-    float,
-    str,
-    Tensor,
-    SparseTensor,
-    ValueType,
-    Ints,
-    Floats,
-    Strings,
-    Tensors,
-    Graphs,
-    Types,
-    tuple[int, ...],
-    "Graph",
-]
+    int, float, str, Tensor, SparseTensor, ValueType, Ints, Floats, Strings, Tensors, Graphs, Types, tuple[int, ...], "Graph",
+]  # fmt: skip
 """An attribute's value; its Python type determines its ONNX type. A plain tuple of int counts as Ints."""
 
 

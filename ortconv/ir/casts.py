@@ -38,16 +38,9 @@ def exact_source(value: Value) -> Value | None:
 
 def add_cast(graph: Graph, value: Value, dtype: DType, before: Node | None) -> Value:
     """Insert a Cast of `value` before the node `before`, or at the end of the graph if it is None. Return its output."""
-    node = graph.add_node(
-        "Cast",
-        [value],
-        [graph.fresh(f"{value.name}_{dtype.name.lower()}")],
-        {"to": int(dtype)},
-        name=graph.fresh(f"{value.name}/Cast"),
-        types=[TensorType(dtype, value.shape)],
-        before=before,
-    )
-    return node.out
+    names, types = [graph.fresh(f"{value.name}_{dtype.name.lower()}")], [TensorType(dtype, value.shape)]
+    name, attrs = graph.fresh(f"{value.name}/Cast"), {"to": int(dtype)}
+    return graph.add_node("Cast", [value], names, attrs, name=name, types=types, before=before).out
 
 
 def read_instead(uses: Iterable[Use], cast: Value) -> None:

@@ -44,9 +44,8 @@ class GraphReader:
     def declare(self, value: Value, name: str) -> None:
         """Enter a value. Raises GraphError if the graph has another one of this name."""
         if name in self.own:
-            raise GraphError(
-                f"'{name}' is defined twice", node=None if value.producer is None else value.producer.label
-            )
+            maker = value.producer
+            raise GraphError(f"'{name}' is defined twice", node=None if maker is None else maker.label)
         self.own[name] = value
 
     def add_node(

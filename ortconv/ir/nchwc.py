@@ -32,9 +32,8 @@ def to_blocks(x: Array, block: int) -> Array:
     n, c, h, w = x.shape
     full = np.zeros((n, padded(c, block), h, w), x.dtype)
     full[:, :c] = x
-    return np.ascontiguousarray(full.reshape(n, full.shape[1] // block, block, h, w).transpose(0, 1, 3, 4, 2)).reshape(
-        full.shape
-    )
+    blocks = full.reshape(n, full.shape[1] // block, block, h, w).transpose(0, 1, 3, 4, 2)
+    return np.ascontiguousarray(blocks).reshape(full.shape)
 
 
 def from_blocks(x: Array, block: int) -> Array:

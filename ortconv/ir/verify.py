@@ -70,10 +70,6 @@ def _verify_interface(graph: Graph) -> None:
     linked = sum(1 for _ in graph)
     if linked != len(graph):
         raise GraphError(f"the graph counts {len(graph)} nodes but links {linked}")
-    _verify_constants(graph)
-
-
-def _verify_constants(graph: Graph) -> None:
     for name, value in graph.initializers.items():
         if value.const is None or value.producer is not None or value.name != name:
             raise GraphError(f"initializer '{name}' has no constant, a producer, or another name")
@@ -96,22 +92,16 @@ def _verify_node(node: Node, graph: Graph, visible: set[Value]) -> None:
         if (node, slot) not in value.uses:
             raise GraphError(f"input '{value.name}' does not know this use", node=node.label)
     for slot, value in enumerate(node.outputs):
-        if value is not None and not _is_made_by(value, node, slot):
+        made = value is None or (value.producer, value.index, value.is_input, value.const) == (node, slot, False, None)
+        if value is not None and not made:
             raise GraphError(f"output '{value.name}' does not point back to its node", node=node.label)
-
-
-def _is_made_by(value: Value, node: Node, slot: int) -> bool:
-    if value.is_input or value.const is not None:
-        return False
-    return value.producer is node and value.index == slot
 
 
 def _verify_uses(graph: Graph, values: set[Value]) -> None:
     for value in values:
         for user, slot in value.uses:
             if user.graph is None or not graph.encloses(user.graph) or user.input(slot) is not value:
-                raise GraphError(
-                    f"value '{value.name}' claims a use in slot {slot} that does not exist", node=user.label
-                )
+                fault = f"value '{value.name}' claims a use in slot {slot} that does not exist"
+                raise GraphError(fault, node=user.label)
         if value.is_output and value not in graph.outputs:
             raise GraphError(f"value '{value.name}' is marked as output but not returned")

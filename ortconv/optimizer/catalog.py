@@ -12,11 +12,12 @@ with one of these words:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
 from ortconv.errors import UsageError, nearest
+from ortconv.optimizer.engine import Rule
 from ortconv.optimizer.levels import STAGES, opt_in_passes, passes_of
 from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import C, P, PatternInput
@@ -46,9 +47,9 @@ def entries() -> tuple[RewriteEntry, ...]:
     for level in STAGES:
         for opt_in, group in ((False, passes_of(level)), (True, opt_in_passes(level))):
             for p in group:
-                for name, doc, patterns in _documented(p):
-                    known = found.get(name) or RewriteEntry(name, level, p.name, opt_in)
-                    found[name] = _merged(known, doc, patterns)
+                for r in p.rules or (p,):
+                    known = found.get(r.name) or RewriteEntry(r.name, level, p.name, opt_in)
+                    found[r.name] = _merged(known, r)
     return tuple(map(_completed, found.values()))
 
 
@@ -56,30 +57,21 @@ def _completed(entry: RewriteEntry) -> RewriteEntry:
     """The entry with what holds for the rewrites of its level that state nothing else."""
     if entry.level != "offload":
         return entry._replace(counterpart=entry.counterpart or ("none: beyond ONNX Runtime",))
-    return entry._replace(
-        counterpart=entry.counterpart or ("none: CPU kernels support the node as it is",),
-        why_opt_in=entry.why_opt_in
-        or ("more nodes; useful only if an accelerator supports them but not the operator.",),
-    )
+    counterpart = entry.counterpart or ("none: CPU kernels support the node as it is",)
+    usual = "more nodes; useful only if an accelerator supports them but not the operator."
+    return entry._replace(counterpart=counterpart, why_opt_in=entry.why_opt_in or (usual,))
 
 
-def _documented(p: Pass) -> Iterator[tuple[str, str, tuple[P, ...]]]:
-    if not p.rules:
-        yield p.name, p.doc, ()
-    for r in p.rules:
-        yield r.name, r.doc, (r.pattern,)
-
-
-def _merged(entry: RewriteEntry, doc: str, patterns: tuple[P, ...]) -> RewriteEntry:
-    """Merge the docstring of another form of the rule into the entry."""
-    what, fields = parts(doc)
+def _merged(entry: RewriteEntry, form: Rule | Pass) -> RewriteEntry:
+    """Merge the docstring of another form of the rule, or that of a pass without rules, into the entry."""
+    what, fields = parts(form.doc)
     return entry._replace(
         doc=_joined(entry.doc, what),
         counterpart=_joined(entry.counterpart, fields["Counterpart"]),
         differs=_joined(entry.differs, fields["Differs"]),
         why_opt_in=_joined(entry.why_opt_in, fields["Opt-in"]),
         also=_joined(entry.also, fields["Also"]),
-        patterns=_joined(entry.patterns, *map(pattern_text, patterns)),
+        patterns=_joined(entry.patterns, *([pattern_text(form.pattern)] if isinstance(form, Rule) else [])),
     )
 
 
@@ -127,9 +119,8 @@ def find(name: str) -> RewriteEntry:
     known = {also: entry for entry in entries() for also in (entry.name, *entry.also)}
     if name in known:
         return known[name]
-    raise UsageError(
-        f"there is no pass '{name}'", hint=nearest(name, known, likeness=0.85) or "see: ortconv passes list"
-    )
+    hint = nearest(name, known, likeness=0.85) or "see: ortconv passes list"
+    raise UsageError(f"there is no pass '{name}'", hint=hint)
 
 
 def checked(names: Iterable[str]) -> frozenset[str]:

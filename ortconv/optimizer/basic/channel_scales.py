@@ -47,22 +47,16 @@ def scale_filters(m: Match) -> Replacement:
     w = _rescaled(m.w, np.repeat(scales / scale, filters // scales.size), conv)
     if w is None:
         return None
-    dq = New(
-        "DequantizeLinear",
-        [x.value, *single_parameters(x, scale)],
-        {},
-        like=m.node("dq"),
-        types=(m.node("dq").out.type,),
-    )
+    before, inputs = m.node("dq"), [x.value, *single_parameters(x, scale)]
+    dq = New("DequantizeLinear", inputs, {}, like=before, types=(before.out.type,))
     return New("Conv", [dq, w, *conv.inputs[2:]], like=conv)
 
 
 _CONV = P("Conv", "x", "w", "b?", name="conv")
+_CLAMPED = P(("Clip", "Relu"), _CONV, ..., name="clamp")
 
 
-@rule(
-    "ChannelScaleFusion", *(P("QuantizeLinear", p, ...) for p in (_CONV, P(("Clip", "Relu"), _CONV, ..., name="clamp")))
-)
+@rule("ChannelScaleFusion", P("QuantizeLinear", _CONV, ...), P("QuantizeLinear", _CLAMPED, ...))
 def unscale_filters(m: Match) -> Replacement:
     """Q(Conv(x, w, b), scales of channels)  ->  Q(Conv(x, w / scales, b / scales), one scale), also through a redundant Relu"""
     conv, y = m.node("conv"), quantizer(m.root)

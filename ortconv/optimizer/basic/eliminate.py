@@ -286,19 +286,11 @@ def fuse_not_where(m: Match) -> Replacement:
     return New("Where", [m.c, m.b, m.a], {}, like=m.root)
 
 
-_OF_CONDITION = P("Cast", "c", name="one")
-_OF_NEGATION = P("Cast", P("Not", "c", shared=True), name="other")
+_IF_TRUE = P("Mul", P("Cast", "c"), "a", commutative=True)
+_IF_FALSE = P("Mul", P("Cast", P("Not", "c", shared=True)), "b", commutative=True)
 
 
-@rule(
-    "ProductSelectFusion",
-    P(
-        "Add",
-        P("Mul", _OF_CONDITION, "a", commutative=True),
-        P("Mul", _OF_NEGATION, "b", commutative=True),
-        commutative=True,
-    ),
-)
+@rule("ProductSelectFusion", P("Add", _IF_TRUE, _IF_FALSE, commutative=True))
 def fuse_product_select(m: Match) -> Replacement:
     """Cast(c) * a + Cast(Not(c)) * b  ->  Where(c, a, b), for integers
 
@@ -309,10 +301,10 @@ def fuse_product_select(m: Match) -> Replacement:
     return New("Where", [m.c, m.a, m.b])
 
 
-@rule(
-    "ComparisonCastElimination",
-    P(("Greater", "Less"), P("Cast", "x", name="cast"), C("zero", one=True, where=exactly(0))),
-)
+_ZERO = C("zero", one=True, where=exactly(0))
+
+
+@rule("ComparisonCastElimination", P(("Greater", "Less"), P("Cast", "x", name="cast"), _ZERO))
 def eliminate_cast_before_comparison(m: Match) -> Replacement:
     """Cast(x) < 0  ->  x < 0, for an integer x that is cast to a float; also Greater"""
     if m.x.dtype not in (DType.INT32, DType.INT64) or m.root.opset < 9 or m.node("cast").out.dtype not in FLOATS:

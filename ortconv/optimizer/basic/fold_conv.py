@@ -181,10 +181,6 @@ def branches(concat: Node) -> list[Value]:
     return operands if alike else []
 
 
-def _has_constant_weights(conv: Node) -> bool:
-    return all(v.constant is not None for v in conv.present_inputs[1:])
-
-
 @rule("ConvBNFusion", P("BatchNormalization", P("Concat", ..., name="concat"), *PARAMETERS))
 def fold_branches_batch_norm(m: Match) -> Replacement:
     """BatchNormalization(Concat(Conv, Conv))  ->  Concat(BatchNormalization(Conv), BatchNormalization(Conv)), which are folded
@@ -196,13 +192,12 @@ def fold_branches_batch_norm(m: Match) -> Replacement:
     sizes = numbers(*(v.dim(1) for v in operands))
     if affine is None or not sizes or sum(sizes) != len(affine.scale):
         return None
-    if not all(operand.producer and _has_constant_weights(operand.producer) for operand in operands):
+    weights = [v for operand in operands if operand.producer for v in operand.producer.present_inputs[1:]]
+    if any(v.constant is None for v in weights):
         return None
     parts = [np.split(array_of(v), np.cumsum(sizes)[:-1]) for v in m.root.present_inputs[1:]]
-    normalized = [
-        New("BatchNormalization", [v, *part], like=m.root, types=[v.type])
-        for v, *part in zip(operands, *parts, strict=True)
-    ]
+    pairs = zip(operands, *parts, strict=True)
+    normalized = [New("BatchNormalization", [v, *part], like=m.root, types=[v.type]) for v, *part in pairs]
     return New("Concat", normalized, like=concat)
 
 

@@ -280,11 +280,10 @@ def _gains(stack: Value, adds: list[Node], graph: Graph) -> bool:
     return any(map(_merges, behind)) or (owned and stack.producer is not None and _merges(stack.producer))
 
 
-def _split_columns(op: str) -> P:
-    return P("Reshape", P(op, "a", C("w"), name="product"), "shape", name="reshape")
+_SPLIT = P("Reshape", P(("MatMul", "Gemm"), "a", C("w"), name="product"), "shape", name="reshape")
 
 
-@rule("ColumnBiasFusion", *(P("Add", _split_columns(op), C("k"), commutative=True) for op in ("MatMul", "Gemm")))
+@rule("ColumnBiasFusion", P("Add", _SPLIT, C("k"), commutative=True))
 def add_before_reshape(m: Match) -> Replacement:
     """Reshape(MatMul(a, w)) + k  ->  Reshape(MatMul(a, w) + k), for a bias of columns, which the Reshape may split into heads
 

@@ -10,17 +10,13 @@ from ortconv.ir.tensor import Array
 from ortconv.optimizer.basic.fold_conv import PARAMETERS, batch_norm
 from ortconv.optimizer.conditions import FLOATS, are_numbers, rounded, rounded_sum, wide
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.pattern import C, Match, P, with_factor
 
 _PRODUCT = P("MatMul", "x", C("w"), name="product")
 _SUM = P("Add", _PRODUCT, C("b"), commutative=True, name="sum")
 
 
-@rule(
-    "MatMulMulFusion",
-    *(P("Mul", product, C("k"), commutative=True) for product in (_PRODUCT, _SUM)),
-    *(P("Div", product, C("k")) for product in (_PRODUCT, _SUM)),
-)
+@rule("MatMulMulFusion", *(p for product in (_PRODUCT, _SUM) for p in with_factor(product, C("k"))))
 def fold_product_mul(m: Match) -> Replacement:
     """(MatMul(x, w) + b) * k  ->  MatMul(x, w * k) + b * k, for one k per column; also / k"""
     scale = _per_column(m, m.k)
@@ -30,7 +26,7 @@ def fold_product_mul(m: Match) -> Replacement:
         return _scaled(m, 1 / scale if m.root.op == "Div" else scale)
 
 
-@rule("MatMulMulFusion", P("Mul", _SUM, C("k", one=True), commutative=True), P("Div", _SUM, C("k", one=True)))
+@rule("MatMulMulFusion", *with_factor(_SUM, C("k", one=True)))
 def fold_branch_scale(m: Match) -> Replacement:
     """(MatMul(x, w) + b) * k + z  ->  (MatMul(x, w * k) + b * k) + z, for a number k; also / k"""
     total = reader_of(m.root.out, "Add")

@@ -100,11 +100,10 @@ def _factored_patterns() -> Iterator[P]:
                 yield P("Add", P("Mul", "x", factor, commutative=True), shift, commutative=True)
 
 
-@rule(
-    "LayerNormFusion",
-    *(P("Mul", norm, "scale", commutative=True) for norm in unscaled_patterns()),
-    *_factored_patterns(),
-)
+_SCALED = [P("Mul", norm, "scale", commutative=True) for norm in unscaled_patterns()]
+
+
+@rule("LayerNormFusion", *_SCALED, *_factored_patterns())
 def fuse_layer_norm(m: Match) -> Replacement:
     """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale  ->  LayerNormalization(x, scale)
 
@@ -140,11 +139,8 @@ def _made(x: Value, affine: Sequence[NewInput], axis: int, epsilon: float) -> Re
 
 def has_plain_operands(m: Match) -> bool:
     """True if the numbers of such a pattern keep the rank of x, and both products of x and of the mean have the same factor."""
-    factor = m.optional("factor")
-    return keeps_rank(m.x, *m.values("two", "one", "epsilon")) and factor in (
-        None,
-        *(n.out for n in m.optional_nodes("scaled")),
-    )
+    same_factor = m.optional("factor") in (None, *(n.out for n in m.optional_nodes("scaled")))
+    return same_factor and keeps_rank(m.x, *m.values("two", "one", "epsilon"))
 
 
 def is_group(shape: Shape) -> bool:

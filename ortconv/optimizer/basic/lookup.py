@@ -8,16 +8,11 @@ from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 
 _COPIES = ("Tile", "Expand")
+_TABLES = P(_COPIES, C("table"), ..., name="tables", shared=True)
+_COLUMN = P("Unsqueeze", "rows", ..., name="column", shared=True)
 
 
-@rule(
-    "RowLookupFusion",
-    P(
-        "GatherElements",
-        P(_COPIES, C("table"), ..., name="tables", shared=True),
-        P(_COPIES, P("Unsqueeze", "rows", ..., name="column", shared=True), ..., name="indices", shared=True),
-    ),
-)
+@rule("RowLookupFusion", P("GatherElements", _TABLES, P(_COPIES, _COLUMN, ..., name="indices", shared=True)))
 def look_up_rows(m: Match) -> Replacement:
     """GatherElements<axis=1>(copies of a table, copies of a column of indices)  ->  Gather(table, indices)"""
     table, tables, indices = m.tensor("table"), m.node("tables").out, m.node("indices").out
@@ -30,15 +25,12 @@ def look_up_rows(m: Match) -> Replacement:
     return New("Gather", [table.numpy()[0], m.rows], {"axis": 0})
 
 
-@rule(
-    "RowLookupFusion",
-    P("GatherND", "x", C("index")),
-    P("GatherND", "x", P("Unsqueeze", "index", ..., name="added", shared=True)),
-)
+_ADDED = P("Unsqueeze", "index", ..., name="added", shared=True)
+
+
+@rule("RowLookupFusion", P("GatherND", "x", C("index")), P("GatherND", "x", _ADDED))
 def look_up_first_axis(m: Match) -> Replacement:
-    """GatherND(x, indices of the first axis)  ->  Gather(x, indices), if the indices are constant, or an Unsqueeze adds their last
-    axis
-    """
+    """GatherND(x, indices of the first axis)  ->  Gather(x, indices), for constants, or if an Unsqueeze adds the last axis"""
     added, const = m.optional_node("added"), m.index.constant
     if m.root.attr("batch_dims", 0) or not m.index.rank:
         return None

@@ -53,10 +53,10 @@ def make_scalar(m: Match) -> Replacement:
     return New(m.root.op, [m.x, *scalars], attrs, domain=m.root.domain, like=m.root, types=(m.root.out.type,))
 
 
-@rule(
-    "SignedGemmRewrite",
-    P("Gemm", P("DequantizeLinear", ...), P("DequantizeLinear", C("w"), C("scale"), ..., name="dq"), ...),
-)
+_WEIGHTS = P("DequantizeLinear", C("w"), C("scale"), ..., name="dq")
+
+
+@rule("SignedGemmRewrite", P("Gemm", P("DequantizeLinear", ...), _WEIGHTS, ...))
 def rewrite_signed_gemm(m: Match) -> Replacement:
     """Gemm<transB=1>(a, DequantizeLinear(w))  ->  Gemm(a, DequantizeLinear(w transposed)), for int8 w and dequantized a
 

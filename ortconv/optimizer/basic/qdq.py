@@ -312,13 +312,10 @@ def _duplicate(graph: Graph, dq: Node) -> Value:
 # ---------------------------------------------------------------------- bounds
 
 
-@rule(
-    "ClipBoundFolding",
-    *(
-        P("DequantizeLinear", C("x", one=True), C("scale", one=True), C("zero", optional=True), domain=d)
-        for d in DOMAINS
-    ),
-)
+_BOUND = (C("x", one=True), C("scale", one=True), C("zero", optional=True))
+
+
+@rule("ClipBoundFolding", *(P("DequantizeLinear", *_BOUND, domain=domain) for domain in DOMAINS))
 def fold_bound(m: Match) -> Replacement:
     """DequantizeLinear of a constant  ->  constant, for a bound of Clip, which no integer kernel reads
 

@@ -150,9 +150,8 @@ def split_before_unsqueeze(m: Match) -> Replacement:
         return None
     place = axis - sum(a < axis for a in new)
     types = [TensorType(dtype, (*x[:place], v.dim(axis), *x[place + 1 :])) for v in parts if (dtype := v.dtype)]
-    split = New(
-        "Split", [m.x, *root.inputs[1:]], root.attrs | {"axis": place}, like=root, outputs=len(parts), types=types
-    )
+    inputs, attrs = [m.x, *root.inputs[1:]], root.attrs | {"axis": place}
+    split = New("Split", inputs, attrs, like=root, outputs=len(parts), types=types)
     every: tuple[NewInput, ...] = (split, *(Out(split, i) for i in range(1, len(parts))))
     return tuple(New("Unsqueeze", [part, *inner.inputs[1:]], inner.attrs) for part in every)
 
@@ -175,14 +174,11 @@ def eliminate_around_elementwise(m: Match) -> Replacement:
     return New(inner.op, [x, *inner.inputs[1:]], inner.attrs, like=inner, types=[with_shape(inner.out, x.shape)])
 
 
-_MOVES = ("Transpose", "Reshape")
+_MOVE = P(("Transpose", "Reshape"), "x", ..., name="inner", shared=True)
+_TRANSPOSE = P("Transpose", "x", name="inner", shared=True)
 
 
-@rule(
-    "TransposeFusion",
-    P("Transpose", P(_MOVES, "x", ..., name="inner", shared=True)),
-    P("Reshape", P("Transpose", "x", name="inner", shared=True), ...),
-)
+@rule("TransposeFusion", P("Transpose", _MOVE), P("Reshape", _TRANSPOSE, ...))
 def merge_transposes(m: Match) -> Replacement:
     """Transpose(Transpose(x))  ->  Transpose(x) or x, also if one of them is a Reshape that only moves axes of size 1
 
@@ -239,9 +235,10 @@ _USUAL_RANK = 4
 """Transposes of more axes lose those of length 1."""
 
 
-@rule(
-    "TransposeFusion", P("Reshape", P("Transpose", P(RESHAPES, "x", ..., name="first", shared=True), name="inner"), ...)
-)
+_RESHAPED = P(RESHAPES, "x", ..., name="first", shared=True)
+
+
+@rule("TransposeFusion", P("Reshape", P("Transpose", _RESHAPED, name="inner"), ...))
 def transpose_fewer_axes(m: Match) -> Replacement:
     """Reshape(Transpose(Reshape(x)))  ->  the same without axes of length 1, if there are more than four axes
 
@@ -262,9 +259,10 @@ def transpose_fewer_axes(m: Match) -> Replacement:
     return New("Reshape", [moved, np.array(sizes, np.int64)], {}, like=m.root)
 
 
-@rule(
-    "TransposeFusion", P("Transpose", P("Reshape", P("Transpose", "x", name="first"), ..., name="stack"), name="last")
-)
+_STACK = P("Reshape", P("Transpose", "x", name="first"), ..., name="stack")
+
+
+@rule("TransposeFusion", P("Transpose", _STACK, name="last"))
 def transpose_before_stacking(m: Match) -> Replacement:
     """Transpose(Reshape(Transpose(x)))  ->  Reshape(Transpose(x)), if the Reshape changes only leading axes, which stay in place
 
@@ -301,7 +299,7 @@ def _permutation(node: Node) -> tuple[int, ...] | None:
     return tuple(source for _, source in sorted(zip(places, sources)))
 
 
-@rule("TransposeFusion", P("Gather", P("Transpose", "x", name="inner", shared=True), "index"))
+@rule("TransposeFusion", P("Gather", _TRANSPOSE, "index"))
 def pick_before_transpose(m: Match) -> Replacement:
     """Gather(Transpose(x), scalar)  ->  Gather(x, scalar) along another axis, if the other axes keep their order
 

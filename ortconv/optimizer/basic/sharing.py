@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.operands import quantized_slots
+from ortconv.ir.operands import constant_of, quantized_slots
 from ortconv.ir.schema import overwritten_inputs
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
@@ -41,12 +41,8 @@ def _dequantization(value: Value) -> Hashable:
     """The scales and zero points with which nodes read a constant; only integers have any."""
     if value.dtype in NOT_QUANTIZED:
         return None
-    parameters = (_parameters(node, slot) for node, slot in value.uses)
-    return frozenset(
-        tuple(None if v is None or v.constant is None else v.constant.digest() for v in found)
-        for found in parameters
-        if found
-    )
+    parameters = (tuple(map(constant_of, _parameters(node, slot))) for node, slot in value.uses)
+    return frozenset(tuple(const and const.digest() for const in found) for found in parameters if found)
 
 
 def _parameters(node: Node, slot: int) -> Sequence[Value | None]:

@@ -12,10 +12,10 @@ LEAST = 17
 """From here on, Softplus(x) - x is less than half a unit in the last place of x, in float32."""
 
 
-@rule(
-    "SoftplusThresholdElimination",
-    P("Where", P("Greater", "x", C("limit", one=True)), "x", P("Softplus", "x", name="softplus", shared=True)),
-)
+_IS_LARGE = P("Greater", "x", C("limit", one=True))
+
+
+@rule("SoftplusThresholdElimination", P("Where", _IS_LARGE, "x", P("Softplus", "x", name="softplus", shared=True)))
 def drop_threshold(m: Match) -> Replacement:
     """Where(x > limit, x, Softplus(x))  ->  Softplus(x), for a limit of 17 or more, and at most 32 bits
 

@@ -222,10 +222,10 @@ def fuse_transposed_stores(m: Match) -> Replacement:
     return New("Concat", pieces, {"axis": axis}) if pieces else None
 
 
-@rule(
-    "StoredPartElimination",
-    P(("Slice", "Gather"), P(SCATTERS, "x", "index", "updates", name="store", shared=True), ...),
-)
+_STORE = P(SCATTERS, "x", "index", "updates", name="store", shared=True)
+
+
+@rule("StoredPartElimination", P(("Slice", "Gather"), _STORE, ...))
 def read_before_store(m: Match) -> Replacement:
     """Slice(stored x, part)  ->  what is stored there; Slice(stored x, other part)  ->  Slice(x, other part); also Gather
 
@@ -246,12 +246,9 @@ def _from_updates(node: Node, store: Store, part: AxisRange, wanted: AxisRange) 
     if node.op != "Gather" or node.present_inputs[1].rank:
         return store.updates if part == wanted._replace(x=part.x) else None
     before = producer_of(store.updates, *RESHAPES)
-    if (
-        before is not None
-        and part.end - part.start == 1
-        and equal_shapes(before.present_inputs[0].shape, node.out.shape)
-    ):
-        return before.present_inputs[0]
+    x = None if before is None or part.end - part.start != 1 else before.present_inputs[0]
+    if x is not None and equal_shapes(x.shape, node.out.shape):
+        return x
     return New("Gather", [store.updates, np.array(wanted.start - part.start, np.int64)], {"axis": part.axis})
 
 

@@ -32,15 +32,12 @@ def swap_scores(m: Match) -> Replacement:
     product, sizes = m.node("product").out, sizes_of(split)
     if softmax.opset < 13 or softmax.attr("axis", -1) not in (-2, rank - 2) or transpose_perm(m.root) != _swap(rank):
         return None
-    if (
-        sizes is None
-        or not all(map(_is_transposed, (m.a, m.b)))
-        or not equal_shapes(_matrix(product), _matrix(split.out))
-    ):
+    if sizes is None or not equal_shapes(_matrix(product), _matrix(split.out)):
         return None
-    swapped = New(
-        "MatMul", [_transposed(m.b), _transposed(m.a)], types=[permuted_type(product.type, _swap(product.rank or 0))]
-    )
+    if not _is_transposed(m.a) or not _is_transposed(m.b):
+        return None
+    type = permuted_type(product.type, _swap(product.rank or 0))
+    swapped = New("MatMul", [_transposed(m.b), _transposed(m.a)], types=[type])
     dims = [*sizes[:-2], sizes[-1], sizes[-2]]
     scores = New("Reshape", [swapped, np.array(dims, np.int64)], {}, types=[permuted_type(split.out.type, _swap(rank))])
     return New("Softmax", [scores], {"axis": -1}, like=softmax)
@@ -75,11 +72,8 @@ _POOLS = ("AveragePool", "LpPool", "MaxPool")
 def pool_other_axis(m: Match) -> Replacement:
     """Reshape(MaxPool(Reshape(x)))  ->  MaxPool(x) along the other axis, if the Reshapes only swap rows with an axis of length 1"""
     pool, before, x = m.node("pool"), m.node("before").out, m.x
-    if (
-        any(pool.outputs[1:])
-        or not _swaps_one(x.shape, before.shape)
-        or not _swaps_one(m.root.out.shape, pool.out.shape)
-    ):
+    around = (x.shape, before.shape), (m.root.out.shape, pool.out.shape)
+    if any(pool.outputs[1:]) or not all(_swaps_one(*pair) for pair in around):
         return None
     attrs = {name: _swapped(name, attribute) for name, attribute in pool.attrs.items()}
     return New(pool.op, [x], attrs, like=pool, types=[m.root.out.type])
