@@ -135,10 +135,7 @@ Kind = str | bool | None
 def kinds(node: Node, count: int) -> tuple[Kind, ...]:
     """The kinds of a node's first `count` inputs."""
     return tuple(
-        [
-            None if v is None else v.const is not None if (producer := v.producer) is None else producer.op
-            for v in node.inputs[:count]
-        ]
+        [None if v is None else v.producer.op if v.producer else v.const is not None for v in node.inputs[:count]]
     )
 
 

@@ -109,14 +109,9 @@ def matmul_between_quantizers(node: Node) -> New | None:
     return quantize(New("MatMul", [a, b], like=node), node.input(6), node.input(7))
 
 
+_ONE_TO_ONE = ("Add", "AveragePool", "GlobalAveragePool", "LeakyRelu", "Mul", "Sigmoid", "Softmax")
 QDQ_FORMS: Mapping[str, Callable[[Node], New | None]] = {
-    **dict.fromkeys(
-        (
-            f"QLinear{op}"
-            for op in ("Add", "AveragePool", "GlobalAveragePool", "LeakyRelu", "Mul", "Sigmoid", "Softmax")
-        ),
-        _qlinear,
-    ),
+    **{f"QLinear{op}": _qlinear for op in _ONE_TO_ONE},
     "QLinearConcat": _concat,
     "QLinearWhere": _where,
     "QGemm": _gemm,

@@ -6,7 +6,7 @@ same result as the rule.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -85,10 +85,11 @@ def _rules(allowed: Collection[str], *, signed: bool) -> tuple[tuple[Rule, ...],
 
     `signed` adds products of int8 and int8 beyond those of Gemm.
     """
-    products, floats = (
-        tuple(product.with_signed(r) if signed or r in product.GEMM_RULES else r for r in rules)
-        for rules in (product.RULES, product.FLOAT_RULES)
-    )
+
+    def chosen(rules: Iterable[Rule]) -> list[Rule]:
+        return [product.with_signed(r) if signed or r in product.GEMM_RULES else r for r in rules]
+
+    products, floats = chosen(product.RULES), chosen(product.FLOAT_RULES)
     computing = (*elementwise.RULES, *products)
     quantized = (*drop.RULES, *computing, *map(drop.behind_clamp, computing))
     groups = (quantized, floats, fuse_conv.fuse_conv_activation, nbits.fuse_bias)

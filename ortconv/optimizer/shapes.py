@@ -239,22 +239,16 @@ Compute = Callable[[Node, Look], Elements]
 """Returns the elements of a node's output."""
 
 _ELEMENTS: dict[str, Compute] = {
-    "Shape": _shape,
-    "Size": _size,
-    "Gather": _gather,
-    "Unsqueeze": _same_elements,
-    "Squeeze": _same_elements,
-    "Reshape": _same_elements,
-    "Identity": _same_elements,
+    **dict.fromkeys(("Identity", "Reshape", "Squeeze", "Unsqueeze"), _same_elements),
+    **dict.fromkeys(_ARITHMETIC, _arithmetic),
     "Cast": _cast,
     "Concat": _concat,
-    "Slice": _slice,
-    "Mul": _arithmetic,
-    "Add": _arithmetic,
-    "Sub": _arithmetic,
-    "Div": _arithmetic,
+    "Gather": _gather,
     "Max": _largest,
     "ReduceProd": _product,
+    "Shape": _shape,
+    "Size": _size,
+    "Slice": _slice,
     "Where": _where,
 }
 

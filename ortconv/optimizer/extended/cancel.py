@@ -19,6 +19,4 @@ def cancel_transposes(graph: Graph, context: Context) -> int:
     return optimize_transposes(graph, context, _HANDLERS)
 
 
-_HANDLERS: Handlers = {
-    (domain, op): handler for (domain, op), handler in HANDLERS.items() if op not in ("Gather", "Split")
-}
+_HANDLERS: Handlers = {key: handler for key, handler in HANDLERS.items() if key[1] not in ("Gather", "Split")}

@@ -36,12 +36,8 @@ FEW_PIXELS, FEW_DOUBLED = 256, 32
 """Up to this number of pixels in the result, a Resize takes less time than with two Transposes, whatever the layout."""
 
 FEWEST_CHANNELS = {
-    "nearest": (2, 2, 2),
-    "volume": (8, 8, 8),
-    "linear": (5, 4, 2),
-    "antialias": (3, 3, 3),
-    "cubic": (1, 1, 1),
-}
+    "nearest": (2, 2, 2), "volume": (8, 8, 8), "linear": (5, 4, 2), "antialias": (3, 3, 3), "cubic": (1, 1, 1),
+}  # fmt: skip
 """Minimum number of channels for which each kernel is faster with channels last than between two Transposes: if it enlarges images,
 if it shrinks them, and if it shrinks them to at most 1/SHRUNK of their pixels.
 """

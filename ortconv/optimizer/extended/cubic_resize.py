@@ -83,7 +83,7 @@ def enlarges(node: Node, x: Value) -> bool:
     scales = node.input(2)
     if scales is not None and scales.static_shape != (0,):
         return scales.constant is not None and bool(np.all(wide(scales) >= 1))
+    if attribute(node, "keep_aspect_ratio_policy") not in (None, "stretch"):
+        return False
     dims = zip(x.shape or (None,), node.out.shape or (None,))
-    return attribute(node, "keep_aspect_ratio_policy") in (None, "stretch") and all(
-        same_dim(a, b) or (isinstance(a, int) and isinstance(b, int) and a <= b) for a, b in dims
-    )
+    return all(same_dim(a, b) or (isinstance(a, int) and isinstance(b, int) and a <= b) for a, b in dims)

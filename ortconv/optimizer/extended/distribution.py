@@ -30,10 +30,10 @@ _SWAP = P("Transpose", "x", where=lambda node: transpose_perm(node) == (0, 2, 1,
 _SOFTMAX = P("Softmax", _SWAP, name="softmax", where=lambda node: node.attr("axis", -1) in (1, -3))
 
 
-@rule(
-    "SoftmaxExpectationFusion",
-    P("Reshape", P("Conv", _SOFTMAX, C("w"), name="conv", where=_is_dot_product), C("shape")),
-)
+_MEAN = P("Conv", _SOFTMAX, C("w"), name="conv", where=_is_dot_product)
+
+
+@rule("SoftmaxExpectationFusion", P("Reshape", _MEAN, C("shape")))
 def move_to_last_axis(m: Match) -> Replacement:
     """Conv(Softmax<1>(Transpose<0, 2, 1, 3>(x)), w)  ->  MatMul(Softmax(Transpose<0, 1, 3, 2>(x)), w), if a Reshape follows"""
     softmax = m.node("softmax")

@@ -18,9 +18,8 @@ from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.standard_forms import ACTIVATION_ATTRIBUTES
 
-ACTIVATION_PARAMETERS = {
-    op: ACTIVATION_ATTRIBUTES[op] for op in ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid")
-}
+_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid")
+ACTIVATION_PARAMETERS = {op: ACTIVATION_ATTRIBUTES[op] for op in _ACTIVATIONS}
 """Activations that FusedConv supports besides Clip, with the attributes that become `activation_params`."""
 
 

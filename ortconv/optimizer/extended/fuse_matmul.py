@@ -13,7 +13,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import equal_shapes, keeps_rank, numbers, same_dim, with_shape
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.pattern import C, Match, P, PatternInput
+from ortconv.optimizer.pattern import C, Match, P, PatternInput, with_factor
 from ortconv.optimizer.permutation import compose, halves, operand_perm, permuted_type, transpose_perm
 
 
@@ -135,11 +135,7 @@ def fuse_scaled_operand(m: Match) -> Replacement:
     return _with_alpha(m, (m.inner, m.other) if is_first else (m.other, m.inner), m.inner)
 
 
-@rule(
-    "MatMulScaleFusion",
-    *(P("Mul", inner, _SCALE, commutative=True, name="scaling") for inner in _products("a", "b")),
-    *(P("Div", inner, _SCALE, name="scaling") for inner in _products("a", "b")),
-)
+@rule("MatMulScaleFusion", *(p for inner in _products("a", "b") for p in with_factor(inner, _SCALE, "scaling")))
 def fuse_scaled_product(m: Match) -> Replacement:
     "MatMul(a, b) * k  ->  FusedMatMul<alpha = k>(a, b)"
     return _with_alpha(m, (m.a, m.b), m.node("matmul").out)

@@ -47,28 +47,19 @@ def fuse_fast_gelu(m: Match) -> Replacement:
     Counterpart: FastGeluFusion
     Differs: the cubic in any form, also x * x * x; the result may be a graph output.
     """
-    nodes: dict[Node, None] = {}
+    nodes: set[Node] = set()
     constants: list[Value] = [m.half, m.one]
     cubic = _polynomial(m.inner, m.x, nodes, constants, DEEPEST) if m.x.dtype is DType.FLOAT else None
     if cubic is None or not all(abs(c - known) <= basic.TOLERANCE * known for c, known in zip(cubic, CUBIC)):
         return None
     if not keeps_rank(m.x, *constants):
         return None
-    is_private = _is_private(nodes, m.inner.consumers[0], m.root)
-    return New("FastGelu", [m.x], domain=MICROSOFT) if is_private else None
+    inside = {*nodes, m.inner.consumers[0]}
+    shared = any(v.is_read_outside(inside) for node in nodes for v in node.present_outputs)
+    return None if shared or any(n.ep != m.root.ep for n in nodes) else New("FastGelu", [m.x], domain=MICROSOFT)
 
 
-def _is_private(nodes: dict[Node, None], reader: Node, root: Node) -> bool:
-    """True if only these nodes and the reader use the values of these nodes, all of the root's provider."""
-    inside = {*nodes, reader}
-    return all(
-        node.ep == root.ep and not any(v.is_read_outside(inside) for v in node.present_outputs) for node in nodes
-    )
-
-
-def _polynomial(
-    value: Value, x: Value, nodes: dict[Node, None], constants: list[Value], depth: int
-) -> Polynomial | None:
+def _polynomial(value: Value, x: Value, nodes: set[Node], constants: list[Value], depth: int) -> Polynomial | None:
     """A value as a polynomial of x. Its nodes and constants are added to those given."""
     if value is x:
         return [0.0, 1.0, 0.0, 0.0]
@@ -80,7 +71,7 @@ def _polynomial(
     if node is None or not depth:
         return None
     left, right = [_polynomial(v, x, nodes, constants, depth - 1) for v in node.present_inputs]
-    nodes[node] = None
+    nodes.add(node)
     return None if left is None or right is None else _combined(node.op, left, right)
 
 
@@ -105,11 +96,10 @@ def _product(a: Polynomial, b: Polynomial) -> Polynomial | None:
     return None if any(total[4:]) else total[:4]
 
 
-@rule(
-    "QuickGeluFusion",
-    P("Mul", "x", P("Sigmoid", "x"), commutative=True),
-    P("Mul", "x", P("Sigmoid", P("Mul", "x", C("alpha", one=True), commutative=True)), commutative=True),
-)
+_SCALED = P("Mul", "x", C("alpha", one=True), commutative=True)
+
+
+@rule("QuickGeluFusion", *(P("Mul", "x", P("Sigmoid", x), commutative=True) for x in ("x", _SCALED)))
 def fuse_quick_gelu(m: Match) -> Replacement:
     """x * Sigmoid(alpha * x)  ->  QuickGelu<alpha>(x)
 

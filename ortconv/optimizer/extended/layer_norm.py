@@ -99,11 +99,10 @@ def _factored_root_mean_square() -> list[P]:
     return [P("Mul", "x", factor, commutative=True) for factor in factors]
 
 
-@rule(
-    "SimplifiedLayerNormFusion",
-    *(P("Mul", norm, "scale", commutative=True) for norm in _unscaled_root_mean_square()),
-    *_factored_root_mean_square(),
-)
+_SCALED = [P("Mul", norm, "scale", commutative=True) for norm in _unscaled_root_mean_square()]
+
+
+@rule("SimplifiedLayerNormFusion", *_SCALED, *_factored_root_mean_square())
 def fuse_root_mean_square(m: Match) -> Replacement:
     """x / Sqrt(ReduceMean(x ^ 2) + epsilon) * scale  ->  SimplifiedLayerNormalization(x, scale)
 
@@ -149,20 +148,11 @@ def _row_mean(name: str) -> P:
 
 
 _ROW_SQUARES = P("ReduceSumSquare", P("Sub", "rows", _row_mean("subtracted")), ..., name="squares")
+_STATISTICS = (P("Squeeze", _row_mean("mean"), ...), P("Div", _ROW_SQUARES, C("count", one=True)))
+_BY_ROWS = P("BatchNormalization", "rows", "ones", "zeros", *_STATISTICS, name="norm")
 
 
-@rule(
-    "UnscaledNormFusion",
-    P(
-        "Reshape",
-        P(
-            "BatchNormalization",
-            "rows", "ones", "zeros", P("Squeeze", _row_mean("mean"), ...), P("Div", _ROW_SQUARES, C("count", one=True)),
-            name="norm",
-        ),
-        ...,
-    ),
-)  # fmt: skip
+@rule("UnscaledNormFusion", P("Reshape", _BY_ROWS, ...))
 def fuse_batch_norm_of_rows(m: Match) -> Replacement:
     """Reshape(BatchNormalization(Reshape(x, (1, rows, width, 1)), 1, 0, mean, variance))  ->  LayerNormalization(x, 1)
 

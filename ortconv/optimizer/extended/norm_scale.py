@@ -17,13 +17,10 @@ from ortconv.optimizer.pattern import C, Match, P
 
 def _behind(*, rounded: bool) -> Iterator[P]:
     """A scale or bias of a normalization, without or with Casts to float16 and back."""
-    for operator, norms in (
-        ("Mul", ("LayerNormalization", "SimplifiedLayerNormalization")),
-        ("Add", "LayerNormalization"),
-    ):
-        norm = P(norms, "x", C("scale"), C("bias", optional=True), name="norm")
+    for op, *norms in (("Mul", "LayerNormalization", "SimplifiedLayerNormalization"), ("Add", "LayerNormalization")):
+        norm = P(tuple(norms), "x", C("scale"), C("bias", optional=True), name="norm")
         inner = P("Cast", P("Cast", norm, name="narrow"), name="wide") if rounded else norm
-        yield P(operator, inner, "k", commutative=True)
+        yield P(op, inner, "k", commutative=True)
 
 
 @rule("NormScaleFusion", *_behind(rounded=False))

@@ -10,11 +10,10 @@ from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.standard_forms import plus
 
+_NORMS = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 
-@rule(
-    "SkipLayerNormSplit",
-    P(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), "x", "skip", ..., domain=MICROSOFT),
-)
+
+@rule("SkipLayerNormSplit", P(_NORMS, "x", "skip", ..., domain=MICROSOFT))
 def split_norm(m: Match) -> Replacement:
     """SkipLayerNormalization(x, skip, scale, shift, bias)  ->  LayerNormalization(x + skip + bias, scale, shift); also
     SkipSimplifiedLayerNormalization

@@ -54,11 +54,8 @@ def _makes(reshape: Node, wanted: tuple[Element, ...]) -> bool:
     stated = target(reshape)
     if stated is None or len(stated) != len(wanted):
         return False
-    open_ended = -1 in wanted
-    return all(
-        w == -1 or (w is not None and w in (s, k)) or (s == -1 and not open_ended)
-        for s, k, w in zip(stated, refined(stated, reshape.out), wanted)
-    )
+    sets, open_ended = zip(stated, refined(stated, reshape.out), wanted), -1 in wanted
+    return all(w == -1 or (w is not None and w in (s, k)) or (s == -1 and not open_ended) for s, k, w in sets)
 
 
 MATRIX = fuse_matrix_transpose + merge_transposes

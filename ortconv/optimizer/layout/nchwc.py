@@ -296,9 +296,8 @@ def _scaled(node: Node, blocks: BlockedValues) -> bool:
 def _whole_blocks(node: Node, values: tuple[Value | None, ...], blocks: BlockedValues) -> bool:
     """True for an operator along the channels if the channels of all its operands and results are whole blocks."""
     channels = [None if v is None else v.dim(1) for v in values]
-    return node.attr("axis", 0) in (1, -3) and all(
-        isinstance(c, int) and c > 0 and c % blocks.block == 0 for c in channels
-    )
+    whole = all(isinstance(c, int) and c > 0 and c % blocks.block == 0 for c in channels)
+    return whole and node.attr("axis", 0) in (1, -3)
 
 
 def _concat(node: Node, blocks: BlockedValues) -> bool:

@@ -121,9 +121,8 @@ def _is_exact(node: Node, does: Resizing[int]) -> bool:
 
 def _is_of_channels(node: Node) -> bool:
     """False for a Softmax along another axis than the channels."""
-    return node.op != "QLinearSoftmax" or (
-        node.attr("axis", -1) in (1, 1 - (node.out.rank or 0)) and node.attr("opset", 0) >= 13
-    )
+    is_channels = node.attr("axis", -1) in (1, 1 - (node.out.rank or 0)) and node.attr("opset", 0) >= 13
+    return node.op != "QLinearSoftmax" or is_channels
 
 
 def _results(node: Node) -> list[Value]:

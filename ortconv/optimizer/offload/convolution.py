@@ -23,11 +23,10 @@ IMAGE = 2
 """Number of spatial axes of an image."""
 
 
-@rule(
-    "Conv1DToConv2D",
-    P("Conv", "x", C("w"), "b?"),
-    P(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"), "x"),
-)
+_POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
+
+
+@rule("Conv1DToConv2D", P("Conv", "x", C("w"), "b?"), P(_POOLS, "x"))
 def images_of_one_row(m: Match) -> Replacement:
     """Conv(x, w, b) along one axis  ->  Squeeze(Conv(Unsqueeze(x), w, b)) on images of one row; also pooling
 
@@ -161,15 +160,10 @@ def conv_transpose(m: Match) -> Replacement:
     return sliced(y, [a.begin for a in axes], [a.begin + a.out for a in axes], (2, 3))
 
 
-def _columns_first(node: Node) -> bool:
-    return node.attr("mode", "DCR") == "CRD"
+_CONV = P("Conv", "x", C("w"), C("b", optional=True), name="conv")
 
 
-@rule(
-    "DepthToSpaceToDCR",
-    P("DepthToSpace", P("Conv", "x", C("w"), C("b", optional=True), name="conv"), where=_columns_first),
-    P("DepthToSpace", "x", where=_columns_first),
-)
+@rule("DepthToSpaceToDCR", P("DepthToSpace", _CONV), P("DepthToSpace", "x"))
 def depth_first(m: Match) -> Replacement:
     """DepthToSpace<CRD>(Conv(x, w, b))  ->  DepthToSpace<DCR>(Conv(x, w', b')), with reordered filters; without a Conv,
     a Gather reorders the channels
@@ -178,7 +172,9 @@ def depth_first(m: Match) -> Replacement:
     """
     block, channels = m.root.attr("blocksize", 1), m.root.dim(0, 1)
     conv = m.optional_node("conv")
-    if not is_float(m.x) or not isinstance(channels, int) or (conv is not None and conv.attr("group", 1) != 1):
+    if m.root.attr("mode", "DCR") != "CRD" or not is_float(m.x) or not isinstance(channels, int):
+        return None
+    if conv is not None and conv.attr("group", 1) != 1:
         return None
     order = np.arange(channels).reshape(-1, block * block).T.reshape(-1)  # the channels of CRD, in the order of DCR
     if conv is None:

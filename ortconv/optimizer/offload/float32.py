@@ -10,7 +10,7 @@ import numpy as np
 from ortconv.ir.casts import TYPE_ATTRIBUTES, add_cast, read_instead, return_instead
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.kernels import type_text
-from ortconv.ir.schema import Schema, schema_of
+from ortconv.ir.schema import schema_of
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.optimizer.engine import Context
@@ -69,16 +69,11 @@ def complete(graph: Graph, done: Widened, context: Context) -> int:
     for value in [v for v in graph.outputs if v in done.types and not v.is_input]:
         return_instead(graph, value, add_cast(graph, value, DType.FLOAT16, None), f"{value.name}_float")
     for node in changed:
-        _remove_if_superfluous(node)
+        if node.is_op("Cast") and node.dtype(0) is node.out.dtype:
+            node.parent.replace(node.out, node.present_inputs[0])
+            node.parent.remove_dead(node)
         context.record(NAME, node.label, 0)
     return len(changed)
-
-
-def _remove_if_superfluous(node: Node) -> None:
-    """Remove a Cast to the type that its input has."""
-    if node.is_op("Cast") and node.dtype(0) is node.out.dtype:
-        node.parent.replace(node.out, node.present_inputs[0])
-        node.parent.remove_dead(node)
 
 
 def compute_in_float32(graph: Graph, context: Context) -> int:
@@ -105,12 +100,12 @@ def _operands(node: Node) -> tuple[Value, ...]:
 
 def _half_attributes(graph: Graph) -> dict[tuple[Node, str], Attribute]:
     """The attributes that are float16, or select it as a type."""
-    stated = ((node, name, a) for node in graph.walk() for name, a in node.attrs.items())
-    return {
-        (node, name): a
-        for node, name, a in stated
-        if (a.dtype is DType.FLOAT16 if isinstance(a, Tensor) else name in TYPE_ATTRIBUTES and a == DType.FLOAT16)
-    }
+    found: dict[tuple[Node, str], Attribute] = {}
+    for node in graph.walk():
+        for name, a in node.attrs.items():
+            if (a.dtype if isinstance(a, Tensor) else name in TYPE_ATTRIBUTES and a) == DType.FLOAT16:
+                found[node, name] = a
+    return found
 
 
 def _wide(tensor: Tensor) -> Tensor:
@@ -140,11 +135,6 @@ def _has_float_form(node: Node) -> bool:
         return False
     if any(isinstance(v.const, SparseTensor) for v in node.present_inputs):
         return False
-    return all(
-        _accepts_float(schema, i) for i, v in enumerate(node.inputs) if v is not None and v.dtype is DType.FLOAT16
-    )
-
-
-def _accepts_float(schema: Schema, slot: int) -> bool:
-    formal = schema.formal_input(slot)
-    return formal is not None and "tensor(float)" in schema.allowed.get(formal.type, (formal.type,))
+    halves = (slot for slot in range(len(node.inputs)) if node.dtype(slot) is DType.FLOAT16)
+    types = [formal and formal.type for formal in map(schema.formal_input, halves)]
+    return all(t is not None and "tensor(float)" in schema.allowed.get(t, (t,)) for t in types)

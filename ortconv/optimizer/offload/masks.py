@@ -80,19 +80,11 @@ def guard(m: Match) -> Replacement:
     """
     softmax = m.node("softmax")
     rank = softmax.out.rank
-    if (
-        m.weights is not softmax.out
-        or not is_float(m.scores, m.mask)
-        or _is_product(m.mask)
-        or not _is_product(m.scores)
-    ):
+    if m.weights is not softmax.out or not is_float(m.scores, m.mask) or not m.mask.rank or rank is None:
         return None
-    if (
-        rank is None
-        or attribute(softmax, "axis") not in (-1, rank - 1)
-        or m.graph.opset() < LAST_AXIS
-        or not m.mask.rank
-    ):
+    if attribute(softmax, "axis") not in (-1, rank - 1) or m.graph.opset() < LAST_AXIS:
+        return None
+    if _is_product(m.mask) or not _is_product(m.scores):
         return None
     largest = with_axes("ReduceMax", m.mask, [m.mask.rank - 1], m.graph, keepdims=1)
     is_left = op("Where", op("Greater", largest, -ABSORBING), 1.0, 0.0)

@@ -45,9 +45,7 @@ def _has_bias(product: Node) -> bool:
 
 
 @rule(
-    "MatMulToRows",
-    P("Add", P("MatMul", "a", "b", name="product"), C("k"), commutative=True),
-    P("MatMul", "a", "b", where=lambda node: node.inputs[1] is not None and node.inputs[1].constant is not None),
+    "MatMulToRows", P("Add", P("MatMul", "a", "b", name="product"), C("k"), commutative=True), P("MatMul", "a", C("b"))
 )
 def by_rows(m: Match) -> Replacement:
     """MatMul(a, b) + k  ->  Reshape(Gemm(Reshape(a), b, k)), for a stack of matrices a and one constant matrix b

@@ -83,9 +83,9 @@ def _moved(source: NewInput | None, x: Value, move: Node, most: int = MOST_PARTS
         return None
     for step in _steps(perm):
         sizes, order = _merged(merged, step)
-        source = transpose(
-            source if isinstance(source, Value) and source.static_shape == sizes else reshape(source, sizes), order
-        )
+        if not isinstance(source, Value) or source.static_shape != sizes:
+            source = reshape(source, sizes)
+        source = transpose(source, order)
         merged = tuple(merged[a] for a in step)
     return source
 
@@ -211,9 +211,7 @@ def _merged_operands(whole: tuple[int, ...], *operands: tuple[int, ...]) -> list
     return [tuple(1 if stretched else size for stretched in stretches) for size, stretches in runs]
 
 
-@rule(
-    "SliceToRank4", P("Gather", "x", C("index", one=True)), P("Squeeze", P("Slice", ...), ...), P("Squeeze", "x", ...)
-)
+@rule("SliceToRank4", P("Gather", "x", C("index", one=True)), P("Squeeze", "x", ...))
 def lower_slice(m: Match) -> Replacement:
     """One of the slices that are stacked in Transpose(Reshape(x)) with rank 5 or more  ->  Transpose(Reshape(Slice(Reshape(x))))
     with at most rank 4, as for query, key and value of a projection

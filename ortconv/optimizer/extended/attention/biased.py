@@ -73,11 +73,10 @@ def _blended(add: Node, scaled: Value, mask: Value) -> Biased | None:
     multiply = own_producer(scaled, "Mul")
     if multiply is None:
         return None
-    a, b = multiply.present_inputs
-    found = (
-        scores for scores, kept in ((a, b), (b, a)) if _are_opposite(kept, mask) and only_reader(scores) is not None
-    )
-    return next((Biased(scores, mask, (add, multiply)) for scores in found), None)
+    for scores, kept in (multiply.present_inputs, multiply.present_inputs[::-1]):
+        if _are_opposite(kept, mask) and only_reader(scores) is not None:
+            return Biased(scores, mask, (add, multiply))
+    return None
 
 
 def _are_opposite(kept: Value, mask: Value) -> bool:

@@ -197,13 +197,9 @@ def _before_copies(f: Factors, node: Node) -> Factors | None:
     """Before a Reshape that merges the columns with the last axis, along which all elements are copies."""
     copies, merged = node.input(0), f.value.shape
     shape = copies.shape if copies is not None and node.op == "Reshape" else None
-    if (
-        copies is None
-        or shape is None
-        or merged is None
-        or f.axes[3] != len(merged) - 1
-        or len(shape) != len(merged) + 1
-    ):
+    if copies is None or shape is None or merged is None:
+        return None
+    if len(shape) != len(merged) + 1 or f.axes[3] != len(merged) - 1:
         return None
     width, count = shape[-2:]
     if not isinstance(width, int) or not isinstance(count, int) or merged[-1] != width * count:

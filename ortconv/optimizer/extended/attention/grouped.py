@@ -142,11 +142,9 @@ _NORM = P(NORMS, P("Reshape", "x", C("cut"), name="by_head"), ..., name="norm")
 def swap_before_norm(m: Match) -> Replacement:
     "Reshape(Transpose<0, 1, 3, 2, 4>(Reshape(Norm(Reshape(x)))))  ->  Reshape(Norm(Reshape(Transpose(Reshape(x)))))"
     by_head, norm, parts = m.node("by_head"), m.node("norm"), _parts(m)
-    if _order(m, m.x) is None or not equal_shapes(
-        by_head.out.shape, (*(m.x.shape or ())[:2], prod(parts[:2]), parts[2])
-    ):
+    if _order(m, m.x) is None or not _is_of_rows(norm):
         return None
-    if not _is_of_rows(norm):
+    if not equal_shapes(by_head.out.shape, (*(m.x.shape or ())[:2], prod(parts[:2]), parts[2])):
         return None
     rows = New("Reshape", [_swap(m), m.cut], like=by_head, types=[by_head.out.type])
     return _reshaped(m, New(norm.op, [rows, *norm.inputs[1:]], norm.attrs, like=norm, types=[norm.out.type]))

@@ -35,15 +35,15 @@ class Found(NamedTuple):
     key: Heads
     value: Heads
     scale: float
-    bias: Value | None
+    bias: Value | None = None
     """The bias that is added to the scores, (1 or batch, 1 or heads, queries, keys)."""
-    padding: PaddingMask | None
-    nodes: tuple[Node, ...]
-    projections: tuple[Projection, Projection, Projection] | None
+    padding: PaddingMask | None = None
+    nodes: tuple[Node, ...] = ()
+    projections: tuple[Projection, Projection, Projection] | None = None
     """The projections from one tensor to query, key and value, if there are such."""
-    blind: bool
+    blind: bool = False
     """True if there may be rows without a key, which a guard after the Softmax sets to zero."""
-    added: bool
+    added: bool = False
     """True if there is a mask, and all that it needs is to be added to the scores."""
 
     @property
@@ -188,9 +188,8 @@ def _merged(side: Heads, before: Node) -> Value:
     merged = TensorType(DType.FLOAT, (batch, rows, hidden))
     if 1 in (count, rows):
         return reshaped(side.source, (0, -1, hidden), before, merged)
-    transposed = insert(
-        "Transpose", [side.source], TensorType(DType.FLOAT, (batch, rows, count, size)), before, {"perm": Ints(MERGE)}
-    )
+    apart = TensorType(DType.FLOAT, (batch, rows, count, size))
+    transposed = insert("Transpose", [side.source], apart, before, {"perm": Ints(MERGE)})
     return reshaped(transposed, (0, 0, hidden), before, merged)
 
 

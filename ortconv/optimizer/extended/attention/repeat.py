@@ -29,10 +29,8 @@ def fuse_repeat(m: Match) -> Replacement:
         return None
     axis, count, copies = copied
     shape = m.x.shape or ()
-    index, merged = (
-        np.repeat(np.arange(count, dtype=np.int64), copies),
-        (*shape[:axis], count * copies, *shape[axis + 1 :]),
-    )
+    index = np.repeat(np.arange(count, dtype=np.int64), copies)
+    merged = (*shape[:axis], count * copies, *shape[axis + 1 :])
     if equal_shapes(m.root.out.shape, merged):
         return New("Gather", [m.x, index], {"axis": axis})
     target = numbers(*(m.root.out.shape or ()))

@@ -219,18 +219,12 @@ def _times(x: PatternInput, factor: str) -> P:
     return P("Mul", x, factor, commutative=True)
 
 
+_TURNED = [_times(turned, "sin") for turned in (_BY_HALVES, _IN_TURN, _IN_PAIRS)]
+_FIRST = P("Sub", _times("first", "cos"), _times("second", "sin"))
+_SECOND = P("Add", _times("second", "cos"), _times("first", "sin"), commutative=True)
 _PATTERNS = {
-    "Add": [
-        P("Add", _times("x", "cos"), _times(turned, "sin"), commutative=True)
-        for turned in (_BY_HALVES, _IN_TURN, _IN_PAIRS)
-    ],
-    "Concat": [
-        P(
-            "Concat",
-            P("Sub", _times("first", "cos"), _times("second", "sin")),
-            P("Add", _times("second", "cos"), _times("first", "sin"), commutative=True),
-        )
-    ],
+    "Add": [P("Add", _times("x", "cos"), turned, commutative=True) for turned in _TURNED],
+    "Concat": [P("Concat", _FIRST, _SECOND)],
 }
 """The forms of a rotation, by the operator of their last node."""
 

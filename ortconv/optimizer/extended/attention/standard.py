@@ -128,19 +128,7 @@ def _merging(node: Node) -> Node | None:
 def _put_rows(f: _Attention, root: Node, past: Past | None, later: tuple[Heads, Heads]) -> None:
     copies = f.query.count // f.key.count
     key, value = (replace(side, copies=copies) for side in (f.key, f.value))
-    found = Found(
-        root,
-        f.query,
-        key,
-        value,
-        f.scale,
-        bias=None,
-        padding=None,
-        nodes=(),
-        projections=None,
-        blind=False,
-        added=False,
-    )
+    found = Found(root, f.query, key, value, f.scale)
     operands = [making.packed_rows(side, root) for side in (f.query, *later)]
     type = TensorType(DType.FLOAT, (*found.outer, f.query.count * f.value.size))
     heads: dict[str, Attribute] = {"q_num_heads": f.query.count, "kv_num_heads": f.key.count, "scale": f.scale}

@@ -29,11 +29,10 @@ def _attention(query: P) -> P:
     return P("Reshape", merge, "shape")
 
 
-@rule(
-    "UnstackedAttention",
-    _attention(_heads("q")),
-    *map(_attention, with_factor(_heads("q"), C("factor", one=True), "scale")),
-)
+_QUERIES = (_heads("q"), *with_factor(_heads("q"), C("factor", one=True), "scale"))
+
+
+@rule("UnstackedAttention", *map(_attention, _QUERIES))
 def unstack(m: Match) -> Replacement:
     """Attention of heads (batch * count, length, size) without a mask  ->  attention of heads (batch, count, length, size)
 

@@ -26,8 +26,6 @@ PASSES = (
 
 UNSIGNED_WEIGHTS = Pass("Avx2WeightS8ToU8Transformer", "extended.qdq.unsigned_weights:make_unsigned")
 
-OPT_IN = (
-    Pass("QDQS8ToU8Shared", "extended.qdq.signed:shift_shared_activations", *QUANTIZERS, inexact=True),
-    UNSIGNED_WEIGHTS,
-)
+SHARED = Pass("QDQS8ToU8Shared", "extended.qdq.signed:shift_shared_activations", *QUANTIZERS, inexact=True)
+OPT_IN = (SHARED, UNSIGNED_WEIGHTS)
 """Passes that run only on request."""

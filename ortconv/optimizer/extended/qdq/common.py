@@ -19,10 +19,10 @@ def merge_dequantized(graph: Graph, context: Context) -> int:
     return merge_nodes(graph, context, lambda node: is_quantizer(node, "DequantizeLinear"))
 
 
-@rule(
-    "ConstantFolding",
-    *(P("DequantizeLinear", C("x"), C("scale"), C("zero", optional=True), domain=domain) for domain in DOMAINS),
-)
+_CONSTANTS = (C("x"), C("scale"), C("zero", optional=True))
+
+
+@rule("ConstantFolding", *(P("DequantizeLinear", *_CONSTANTS, domain=domain) for domain in DOMAINS))
 def fold_bias(m: Match) -> Replacement:
     """DequantizeLinear of constant int32  ->  constant of as many bytes: no unit needs it any more
 

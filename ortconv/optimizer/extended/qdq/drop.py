@@ -109,10 +109,10 @@ def drop_before_arg_max(m: Match) -> Replacement:
     return None if x.scale.constant is None else New("ArgMax", [x.value], like=m.root)
 
 
-@rule(
-    "ClipQuantRewrite",
-    *quantize_patterns(P("Clip", "x", C("low", optional=True), C("high", optional=True), name="clamp")),
-)
+_CLIP = P("Clip", "x", C("low", optional=True), C("high", optional=True), name="clamp")
+
+
+@rule("ClipQuantRewrite", *quantize_patterns(_CLIP))
 def drop_clip(m: Match) -> Replacement:
     """Q(Clip(x))  ->  Q(x), if Q saturates at the bounds of Clip or before
 
@@ -133,10 +133,10 @@ def drop_relu(m: Match) -> Replacement:
     return drop_clip[0].build(m)
 
 
-@rule(
-    "QDQFinalCleanupTransformer",
-    *quantize_patterns(*(P("DequantizeLinear", "x", ..., domain=d, shared=True) for d in DOMAINS)),
-)
+_DEQUANTIZED = [P("DequantizeLinear", "x", ..., domain=domain, shared=True) for domain in DOMAINS]
+
+
+@rule("QDQFinalCleanupTransformer", *quantize_patterns(*_DEQUANTIZED))
 def cancel_pair(m: Match) -> Replacement:
     """Q(DQ(x)) with equal parameters  ->  x
 

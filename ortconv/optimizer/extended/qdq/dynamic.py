@@ -12,9 +12,8 @@ from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.quantizers import constant_reals, is_single, microsoft
 
 _PRODUCT = P("Cast", P("MatMulInteger", "a", "b", "a_zero?", "b_zero?", name="product"), name="cast")
-_SCALED = P(
-    "MatMulIntegerToFloat", "a", "b", "a_scale", "b_scale", "a_zero?", "b_zero?", name="product", domain=MICROSOFT
-)
+_INPUTS = ("a", "b", "a_scale", "b_scale", "a_zero?", "b_zero?")
+_SCALED = P("MatMulIntegerToFloat", *_INPUTS, name="product", domain=MICROSOFT)
 
 
 def _is_single_or_columns(value: Value | None, b: Value) -> bool:
@@ -61,11 +60,11 @@ def fuse_bias(m: Match) -> Replacement:
     return microsoft("MatMulIntegerToFloat", [*map(product.input, range(6)), bias], product)
 
 
-@rule(
-    "DynamicQuantizeMatMulFusion",
-    P("MatMulIntegerToFloat", P("DynamicQuantizeLinear", "x", name="quantize"), "b", "a_scale", "b_scale",
-      "a_zero", "b_zero?", C("bias", optional=True), domain=MICROSOFT),
-)  # fmt: skip
+_QUANTIZED = P("DynamicQuantizeLinear", "x", name="quantize")
+_OTHERS = ("b", "a_scale", "b_scale", "a_zero", "b_zero?", C("bias", optional=True))
+
+
+@rule("DynamicQuantizeMatMulFusion", P("MatMulIntegerToFloat", _QUANTIZED, *_OTHERS, domain=MICROSOFT))
 def fuse_quantization(m: Match) -> Replacement:
     """MatMulIntegerToFloat(DynamicQuantizeLinear(x), b)  ->  DynamicQuantizeMatMul(x, b), also for a dynamically quantized b
 

@@ -104,9 +104,10 @@ def fused(m: Match, bias: Value | None, bits: int, accuracy_level: int) -> Repla
     return microsoft("MatMulNBits", without_absent([m.a, *weights, None, bias]), m.root, attrs)
 
 
-@rule(
-    "MatMulNBitsFusion", P("Add", P("MatMulNBits", ..., name="product", domain=MICROSOFT), C("bias"), commutative=True)
-)
+_PRODUCT = P("MatMulNBits", ..., name="product", domain=MICROSOFT)
+
+
+@rule("MatMulNBitsFusion", P("Add", _PRODUCT, C("bias"), commutative=True))
 def fuse_bias(m: Match) -> Replacement:
     """MatMulNBits(a, w) + bias  ->  MatMulNBits(a, w, bias)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ortconv.ir.graph import Graph, Node
-from ortconv.ir.operands import constant_of, producer_of
+from ortconv.ir.operands import producer_of
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.qdq import propagate_past
 from ortconv.optimizer.engine import Context
@@ -23,20 +23,17 @@ def propagate_further(graph: Graph, context: Context) -> int:
     Differs: also past Flatten, DepthToSpace, ReduceMax and ReduceMin, forward past Gather, so that only the rows of a quantized
         table that are read become real, backward past Resize, Expand and Tile; past nodes that several nodes read.
     """
-    return propagate_past(
-        graph,
-        context,
-        lambda node, dtype: (
-            node.op not in GROW and (node.op not in PICK or _is_table(node)) and _moves_data(node, dtype)
-        ),
-        lambda node, dtype: node.op not in PICK and _moves_data(node, dtype),
-    )
+    return propagate_past(graph, context, _moves_forward, _moves_backward)
 
 
-def _is_table(gather: Node) -> bool:
-    """True if input 0 is a dequantized constant."""
-    dq = producer_of(gather.input(0), "DequantizeLinear")
-    return dq is not None and constant_of(dq.input(0)) is not None
+def _moves_forward(node: Node, dtype: DType | None) -> bool:
+    dq = producer_of(node.input(0), "DequantizeLinear")
+    reads_table = dq is not None and dq.constant(0) is not None
+    return node.op not in GROW and (node.op not in PICK or reads_table) and _moves_data(node, dtype)
+
+
+def _moves_backward(node: Node, dtype: DType | None) -> bool:
+    return node.op not in PICK and _moves_data(node, dtype)
 
 
 def _moves_data(node: Node, dtype: DType | None) -> bool:

@@ -108,8 +108,9 @@ def _shift(node: Node, readers: list[Node], shared: dict[tuple[int, Shape], Valu
 
 
 SIGNED = [product.with_signed(r) for r in product.RULES]
-PRODUCTS = tuple(
-    map(Worklist, ((*SIGNED, *map(with_integer_clip, SIGNED)), map(product.with_signed, product.FLOAT_RULES)))
+PRODUCTS = (
+    Worklist((*SIGNED, *map(with_integer_clip, SIGNED))),
+    Worklist(map(product.with_signed, product.FLOAT_RULES)),
 )
 
 

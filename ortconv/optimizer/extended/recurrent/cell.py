@@ -27,14 +27,8 @@ def _times(a: P | str, b: P | str) -> P:
     return P("Mul", a, b, commutative=True)
 
 
-_STATE = P(
-    "Add",
-    _times(P("Sigmoid", "f"), "c"),
-    _times(P("Sigmoid", "i"), P("Tanh", "g")),
-    commutative=True,
-    name="state",
-    shared=True,
-)
+_ADDED = _times(P("Sigmoid", "i"), P("Tanh", "g"))
+_STATE = P("Add", _times(P("Sigmoid", "f"), "c"), _ADDED, commutative=True, name="state", shared=True)
 STEP = _times(P("Sigmoid", "o"), P("Tanh", _STATE))
 
 
@@ -82,9 +76,8 @@ class LstmCell:
 
     def bias(self) -> Array:
         """The sums of the biases for all gates, concatenated, in float64."""
-        return np.concatenate(
-            [sum((b.vector(self.width) for b in biases), np.zeros(self.width)) for biases in self.biases]
-        )
+        zeros = np.zeros(self.width)
+        return np.concatenate([sum((b.vector(self.width) for b in biases), zeros) for biases in self.biases])
 
 
 def cell_of(root: Node) -> LstmCell | None:

@@ -210,10 +210,8 @@ def _weights(link: ChainLink) -> tuple[Array, Array, Array | None] | None:
     """W, R and B; None if they are not finite. B is None if it is zero."""
     cell, h = link.cell, link.h_before
     assert h is not None
-    w, r = (
-        np.concatenate([gate.matrix(cell.width) for gate in cell.operands[operand]])[np.newaxis]
-        for operand in (cell.other(h), h)
-    )
+    operands = (cell.operands[cell.other(h)], cell.operands[h])
+    w, r = (np.concatenate([gate.matrix(cell.width) for gate in gates])[np.newaxis] for gates in operands)
     sums = cell.bias()
     bias = rounded(np.concatenate([sums, np.zeros(len(sums))])[np.newaxis], DType.FLOAT)
     if bias is None or not is_finite(w, r):
