@@ -129,15 +129,13 @@ def _serving(op_id: str, inputs: KernelTypes, outputs: KernelTypes) -> list[tupl
     """(first, last) release of each kernel for an operator with these types."""
     found = schema_of_id(op_id)
     assert found is not None
-    places = type_arguments(found)
+    sides, places = (inputs, outputs), type_arguments(found)
+    rows = _document()["kernels"].get(f"{found.domain}:{found.op}", ())
     return [
         (since, until)
-        for first, last, types, since, until in _document()["kernels"].get(f"{found.domain}:{found.op}", ())
+        for first, last, types, since, until in rows
         if serves(found.since, first, last)
-        and all(
-            _type_at((inputs, outputs), places.get(name, ())) in (UNKNOWN, *_types(number))
-            for name, number in types.items()
-        )
+        and all(_type_at(sides, places.get(name, ())) in (UNKNOWN, *_types(n)) for name, n in types.items())
     ]
 
 
@@ -181,11 +179,8 @@ def first_release(use: KernelUse) -> int | None:
     attributes, inputs = later_attributes(use.schema), known["inputs"].get(key, {})
     count = max((i + 1 for i, type in enumerate(use.inputs) if type is not None), default=0)
     find = FORMS.get((use.schema.domain, use.schema.op))
-    later: list[int] = [
-        oldest,
-        inputs.get(str(count), 0),
-        *(known["forms"][form] for form in (find(use) if find else ())),
-    ]
+    later: list[int] = [oldest, inputs.get(str(count), 0)]
+    later += [known["forms"][form] for form in (find(use) if find else ())]
     later += [attributes.get(name, 0) for name, value in use.attrs.items() if value != use.schema.defaults.get(name)]
     return max(later)
 

@@ -40,20 +40,15 @@ def equation_of(node: Node) -> Equation | None:
     stated = str(node.attr("equation", "")).replace(" ", "")
     left, arrow, out = stated.partition("->")
     operands = left.split(",")
-    if not arrow:
-        out = _implied(left)
+    if not arrow:  # the axes that only one operand has, in alphabetical order
+        letters = left.replace(",", "").replace(ELLIPSIS, "")
+        out = ELLIPSIS + "".join(sorted(c for c in letters if letters.count(c) == 1))
     hidden = _hidden(node, operands, "".join(c for c in ascii_letters if c not in stated))
     if hidden is None:
         return None
     shown = [term.replace(ELLIPSIS, own) for term, own in zip(operands, hidden)]
     equation = Equation(shown, out.replace(ELLIPSIS, max(hidden, key=len)))
     return equation if equation.is_plain else None
-
-
-def _implied(left: str) -> str:
-    """The result of an equation that does not state it: the axes that only one operand has, in alphabetical order."""
-    letters = left.replace(",", "").replace(ELLIPSIS, "")
-    return ELLIPSIS + "".join(sorted(c for c in letters if letters.count(c) == 1))
 
 
 def _hidden(node: Node, operands: list[str], spare: str) -> list[str] | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -31,11 +32,6 @@ def pad_value(node: Node) -> float | None:
         return float(node.attr("value", 0.0))
     value = node.input(2)
     return 0.0 if value is None else scalar(value)
-
-
-def _lowest(dtype: DType | None) -> float:
-    """The lowest finite value of a float or 8-bit integer type; minus infinity for other types."""
-    return float(np.iinfo(dtype.numpy).min) if dtype in (DType.INT8, DType.UINT8) else -greatest(dtype)
 
 
 def _rank(node: Node) -> int:
@@ -105,9 +101,8 @@ def _pools_max(node: Node, x: Value, value: float | None) -> bool:
     # A second Pad may make windows of minus infinity alone. For those, onnxruntime's own padding gives the lowest number.
     if producer_of(x, "Pad") is not None:
         return False
-    if value in (-math.inf, _lowest(x.dtype)):
-        return True
-    return value == 0 and x.dtype in FLOATS and is_nonnegative(x)
+    lowest = np.iinfo(x.dtype.numpy).min if x.dtype in (DType.INT8, DType.UINT8) else -greatest(x.dtype)
+    return value in (-math.inf, lowest) or (value == 0 and x.dtype in FLOATS and is_nonnegative(x))
 
 
 def _pools_average(node: Node, value: float | None, own: tuple[int, ...], total: tuple[int, ...]) -> bool:
@@ -209,14 +204,10 @@ def _rows(reverse: Node, count: int) -> Sequence[int]:
 def _runs(elements: Sequence[int | Value]) -> list[NewInput]:
     """The same elements, with numbers that follow each other in one list."""
     parts: list[NewInput] = []
-    numbers: list[int] = []
-    for element in elements:
-        if isinstance(element, int):
-            numbers.append(element)
-            continue
-        parts += [*([np.array(numbers, np.int64)] if numbers else []), element]
-        numbers = []
-    return parts + ([np.array(numbers, np.int64)] if numbers else [])
+    for is_value, run in groupby(elements, lambda element: isinstance(element, Value)):
+        group = [*run]
+        parts += [v for v in group if isinstance(v, Value)] if is_value else [np.array(group, np.int64)]
+    return parts
 
 
 RULES = fuse_pad + fuse_crop + fuse_pad_list

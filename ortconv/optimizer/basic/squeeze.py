@@ -6,6 +6,7 @@ TensorFlow and Keras compute a 1-D convolution as Squeeze(Conv(Unsqueeze(x))), a
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -21,8 +22,6 @@ from ortconv.optimizer.conditions import RESHAPES, stated_pads, with_shape
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.insertion import insert, with_list
 from ortconv.optimizer.quantizers import QUANTIZERS, scaled_axes
-
-NAME = "SqueezePropagation"
 
 ABSORBING = ("Conv", "ConvTranspose")
 """Operators into which nodes behind a Squeeze can be fused once the Squeeze has moved."""
@@ -58,22 +57,14 @@ class Wide(NamedTuple):
     """Inputs that are replaced by constants, by slot."""
 
 
+@dataclass(eq=False)
 class Region:
     """Squeezes of the same axes, and the nodes that read only their results, constants and results of each other."""
 
-    def __init__(self, graph: Graph, axes: Axes) -> None:
-        self.graph = graph
-        self.axes = axes
-        self.squeezes: list[Node] = []
-        self.nodes: dict[Node, Wide] = {}
-
-    def fits(self, axes: Axes, ep: str) -> bool:
-        """True for a region of these axes, on this execution provider."""
-        return self.axes == axes and self.squeezes[0].ep == ep
-
-    def absorb(self, other: Region) -> None:
-        self.squeezes += other.squeezes
-        self.nodes |= other.nodes
+    graph: Graph
+    axes: Axes
+    squeezes: list[Node]
+    nodes: dict[Node, Wide] = field(default_factory=dict)
 
     def counts(self) -> tuple[int, int]:
         """The numbers of Squeezes and Unsqueezes that vanish, and of Squeezes that appear, if the Squeezes move."""
@@ -83,7 +74,9 @@ class Region:
 
     def meets_convolution(self) -> bool:
         """True if a node of the region will read the result of a convolution."""
-        return any(map(self._follows_convolution, self.squeezes))
+        makers = ((squeeze, squeeze.present_inputs[0].producer) for squeeze in self.squeezes)
+        behind = (squeeze for squeeze, maker in makers if maker is not None and maker.op in ABSORBING)
+        return any(not self.nodes.keys().isdisjoint(squeeze.out.consumers) for squeeze in behind)
 
     def move(self) -> None:
         """Move the Squeezes behind the nodes."""
@@ -116,10 +109,6 @@ class Region:
 
     def _unsqueezes(self, value: Value) -> Iterator[Node]:
         return (user for user in value.consumers if self._undoes(user))
-
-    def _follows_convolution(self, squeeze: Node) -> bool:
-        conv = squeeze.present_inputs[0].producer
-        return conv is not None and conv.op in ABSORBING and not self.nodes.keys().isdisjoint(squeeze.out.consumers)
 
     def _widened(self, node: Node, changes: Wide, wide: Mapping[Value, Value]) -> Value:
         """The result of a node before the Squeezes."""
@@ -162,7 +151,7 @@ def propagate_squeezes(graph: Graph, context: Context) -> int:
         if region.nodes and pays and not context.exhausted:
             label = region.squeezes[0].label
             region.move()
-            context.record(NAME, label, vanishing, appearing)
+            context.record("SqueezePropagation", label, vanishing, appearing)
             changes += 1
     return changes
 
@@ -180,9 +169,7 @@ def _region_of(graph: Graph, node: Node, found: dict[Value, Region]) -> Region |
     """The region that a node begins, continues or joins; `found` has the regions of the values before it. None if there is none."""
     axes = _axes(node, node.present_inputs[0]) if node.is_op("Squeeze") else None
     if axes is not None:
-        region = Region(graph, axes)
-        region.squeezes.append(node)
-        return region
+        return Region(graph, axes, [node])
     around = list(dict.fromkeys(found[v] for v in node.present_inputs if v in found))
     changes = _changes(node, around, found) if around else None
     if changes is None:
@@ -190,7 +177,8 @@ def _region_of(graph: Graph, node: Node, found: dict[Value, Region]) -> Region |
     first, *others = sorted(around, key=lambda region: -len(region.nodes))
     for other in others:
         found.update((value, first) for value in other.values())
-        first.absorb(other)
+        first.squeezes += other.squeezes
+        first.nodes |= other.nodes
     first.nodes[node] = changes
     return first
 
@@ -207,7 +195,8 @@ def _changes(node: Node, around: Sequence[Region], found: Container[Value]) -> W
     handler, axes, ep = HANDLERS.get((node.domain, node.op)), around[0].axes, around[0].squeezes[0].ep
     if handler is None or len(node.present_outputs) != 1 or node.out.rank != len(axes.kept) or node.ep != ep:
         return None
-    changes = handler(node, axes) if all(region.fits(axes, ep) for region in around) else None
+    alike = all(region.axes == axes and region.squeezes[0].ep == ep for region in around)
+    changes = handler(node, axes) if alike else None
     return changes if changes is not None and all(node.inputs[slot] in found for slot in changes.slots) else None
 
 

@@ -21,9 +21,7 @@ def fuse_gemm_activation(m: Match) -> Replacement:
     Counterpart: GemmActivationFusion
     """
     gemm = m.node("gemm")
-    if not is_float(gemm.input(0)):
-        return None
-    return _fused(m.root, gemm, gemm.attrs)
+    return _fused(m.root, gemm, gemm.attrs) if is_float(gemm.input(0)) else None
 
 
 @rule("MatMulActivationFusion", P(tuple(ACTIVATION_ATTRIBUTES), P("MatMul", "a", C("w"), name="matmul")))

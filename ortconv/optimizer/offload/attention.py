@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ortconv.ir.graph import Value
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import broadcasts_into, numbers
 from ortconv.optimizer.engine import NewInput, Replacement, rule
@@ -22,8 +21,10 @@ def attention(m: Match) -> Replacement:
     For heads that no queries share, and masks of numbers.
     """
     shape = _scores(m)
-    if shape is None or not _is_plain(m) or not _is_added(m.mask, shape):
+    if shape is None or not _is_plain(m):
         return None
+    if m.mask is not None and (not broadcasts_into(shape_of(m.mask), shape) or m.mask.dim(-1) != shape[-1]):
+        return None  # no numbers for all keys
     size, cap = numbers(m.q.dim(3))[0], m.root.attr("softcap", 0.0)
     scale = m.root.attr("scale", 0.0) or size**-0.5
     scores: NewInput = op("MatMul", mul(m.q, scale), transpose(m.k, _SWAP))
@@ -46,11 +47,6 @@ def _is_plain(m: Match) -> bool:
     node = m.root
     is_float = node.attr("softmax_precision", int(DType.FLOAT)) == DType.FLOAT
     return only_first(node) and is_float and not node.attr("is_causal", 0) and node.attrs.keys() <= _ATTRIBUTES
-
-
-def _is_added(mask: Value | None, scores: tuple[int, ...]) -> bool:
-    """True if there is no mask, or one of numbers for all keys."""
-    return mask is None or (broadcasts_into(shape_of(mask), scores) and mask.dim(-1) == scores[-1])
 
 
 RULES = attention

@@ -211,7 +211,10 @@ def _merged_operands(whole: tuple[int, ...], *operands: tuple[int, ...]) -> list
     return [tuple(1 if stretched else size for stretched in stretches) for size, stretches in runs]
 
 
-@rule("SliceToRank4", P("Gather", "x", C("index", one=True)), P("Squeeze", "x", ...))
+_SLICES = (P("Gather", "x", C("index", one=True)), P("Squeeze", P("Slice", ...), ...), P("Squeeze", "x", ...))
+
+
+@rule("SliceToRank4", *_SLICES)
 def lower_slice(m: Match) -> Replacement:
     """One of the slices that are stacked in Transpose(Reshape(x)) with rank 5 or more  ->  Transpose(Reshape(Slice(Reshape(x))))
     with at most rank 4, as for query, key and value of a projection

@@ -15,7 +15,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.basic.channel_scales import common_scale, scales_of_channels, single_parameters
 from ortconv.optimizer.basic.nnapi import rewrite_signed_gemm
 from ortconv.optimizer.conditions import are_numbers, is_plain_gemm
-from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
+from ortconv.optimizer.engine import New, NewInput, Out, Replacement, in_place_of, rule
 from ortconv.optimizer.offload.convolution import attributes_of_one_row
 from ortconv.optimizer.offload.parts import is_float, op, reshape, shape_of
 from ortconv.optimizer.pattern import C, Match, P
@@ -170,9 +170,7 @@ def quantized_clamp(m: Match) -> Replacement:
     Opt-in: more nodes; useful only if an accelerator supports no Relu or Clip between a product and its QuantizeLinear.
     """
     y, clamp, product = quantizer(m.root), m.node("clamp"), m.node("product").out
-    if y is None or y.dtype not in BYTES or not y.is_per_tensor:
-        return None
-    if is_implied(m.root, clamp):
+    if y is None or y.dtype not in BYTES or not y.is_per_tensor or is_implied(m.root, clamp):
         return None
     again = New("DequantizeLinear", [op("QuantizeLinear", product, m.s, m.z), m.s, m.z], types=(product.type,))
     limited = New(clamp.op, [again, *clamp.inputs[1:]], like=clamp, types=(product.type,))
@@ -235,17 +233,12 @@ def quantized_mean(m: Match) -> Replacement:
     x, y, shape = quantized(dq), quantizer(m.root), shape_of(dq.out)
     if x is None or y is None or shape is None or len(shape) != 4 or not same_parameters(x, y):
         return None
-    if mean.op == "ReduceMean" and not _is_of_images(mean):
+    if mean.op == "ReduceMean" and {axis % 4 for axis in axes_of(mean) or ()} != {2, 3}:
         return None
     pool = New("AveragePool", [dq.out], {"kernel_shape": Ints(shape[2:])}, like=mean)
     if mean.out.rank != 4:
         pool = reshape(_requantized(pool, m.s, m.z), shape[:2])
     return New("QuantizeLinear", [pool, m.s, m.z], like=m.root)
-
-
-def _is_of_images(mean: Node) -> bool:
-    """True for a ReduceMean of the last two of four axes."""
-    return {axis % 4 for axis in axes_of(mean) or ()} == {2, 3}
 
 
 @rule("QLinearToQDQ", P(tuple(QDQ_FORMS), ..., domain=MICROSOFT), P("QLinearMatMul", ...))
@@ -286,10 +279,6 @@ def _scale_behind(x: Value) -> tuple[Value, Value | None] | None:
     return (scale, zero) if scale is not None and are_numbers(known, 1) else None
 
 
-def _feeds_quantizers(node: Node) -> bool:
-    return all(v is not None and all(user.op == "QuantizeLinear" for user, _ in v.uses) for v in node.outputs)
-
-
 def _apart(node: Node, dq: Node) -> list[NewInput]:
     """The inputs of an operator, with the first one passed through an Identity."""
     return [op("Identity", dq.out), *node.inputs[1:]]
@@ -309,13 +298,14 @@ def in_float(m: Match) -> Replacement:
     return New("QuantizeLinear", [y, *m.root.inputs[1:]], like=m.root)
 
 
-@rule("QDQToFloat", P("Split", P("DequantizeLinear", ..., name="dq"), ..., where=_feeds_quantizers))
+@rule("QDQToFloat", P("Split", P("DequantizeLinear", ..., name="dq"), ...))
 def parts_in_float(m: Match) -> Replacement:
     """Split between quantizers  ->  the same after an Identity"""
-    count = len(m.root.outputs)
-    types = [None if v is None else v.type for v in m.root.outputs]
-    y = New("Split", _apart(m.root, m.node("dq")), outputs=count, like=m.root, types=types)
-    return (y, *(Out(y, i) for i in range(1, count)))
+    parts, count = m.root.present_outputs, len(m.root.outputs)
+    if len(parts) < count or any(user.op != "QuantizeLinear" for v in parts for user, _ in v.uses):
+        return None
+    y = New("Split", _apart(m.root, m.node("dq")), outputs=count, like=m.root, types=[v.type for v in parts])
+    return in_place_of(m.root, y)
 
 
 RULES = (

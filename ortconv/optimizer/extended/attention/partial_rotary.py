@@ -11,7 +11,6 @@ from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operands import constant_of, ints, producer_of
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.symbols import times
-from ortconv.ir.tensor import Array
 from ortconv.ir.types import ValueType
 from ortconv.optimizer.basic.nan_guard import projected_from
 from ortconv.optimizer.conditions import equal_shapes, numbers, with_shape
@@ -125,7 +124,10 @@ def rotate_all_rows(m: Match) -> Replacement:
     sizes = numbers(m.first.dim(2), m.part.dim(2))
     if not sizes or sizes[1] > cos.shape[0]:
         return None
-    tables = (_after_rows(fill, sizes[0], table.numpy()[: sizes[1]]) for fill, table in ((1, cos), (0, sin)))
+    tables = []
+    for fill, table in ((1, cos), (0, sin)):
+        first = np.full((sizes[0], table.shape[1]), fill, table.dtype.numpy)
+        tables.append(np.concatenate([first, table.numpy()[: sizes[1]]]))
     return New("RotaryEmbedding", (x, m.positions, *tables), like=rotation, domain=MICROSOFT)
 
 
@@ -175,11 +177,6 @@ def _selected(value: Value) -> _Rows | None:
     if part is None or perm is None or not len(perm) == part.x.rank == 4 or part.axis != perm[2]:
         return None
     return _Rows(part.x, part.start, part.end, perm, transpose)
-
-
-def _after_rows(fill: int, count: int, table: Array) -> Array:
-    """A table behind a number of rows of equal elements."""
-    return np.concatenate([np.full((count, table.shape[1]), fill, table.dtype), table])
 
 
 def _whole(m: Match) -> Value | None:

@@ -49,9 +49,7 @@ def past_of(key: Heads, value: Heads) -> Past | None:
     if keys is None or values is None or keys.node is values.node or key.size != value.size:
         return None
     same = dim_of(keys.earlier, ROWS) == dim_of(values.earlier, ROWS) or length(keys.later, 1) & length(values.later, 1)
-    if not same:
-        return None
-    return keys, values
+    return (keys, values) if same else None
 
 
 class Pasts:

@@ -252,7 +252,7 @@ def _rotation(m: Match) -> Rotation | None:
 
 def _whole(first: Value, second: Value, interleaved: bool) -> Value | None:
     """The value of rank 4, or 3 without a batch, of which these are the first and second elements of all pairs; else None."""
-    a, b = (sliced_indices(v) or _indices(part_of(v)) for v in (first, second))
+    a, b = map(_indices, (first, second))
     width, last = (None, 0) if a is None else (a.x.dim(-1), (a.x.rank or 0) - 1)
     if a is None or last not in (2, 3) or not isinstance(width, int) or width < 2 or width % 2:
         return None
@@ -272,8 +272,9 @@ def _of_pairs(first: Value, second: Value) -> Value | None:
     return x if len(width) == 1 and width[0] > 1 and equal_shapes(a.x.shape, (*shape[:3], width[0] // 2, 2)) else None
 
 
-def _indices(part: AxisRange | None) -> AxisIndices | None:
-    return part and AxisIndices(part.x, part.axis, range(part.start, part.end))
+def _indices(value: Value) -> AxisIndices | None:
+    part = part_of(value)
+    return sliced_indices(value) or (part and AxisIndices(part.x, part.axis, range(part.start, part.end)))
 
 
 def _merges(m: Match, x: Value) -> bool:

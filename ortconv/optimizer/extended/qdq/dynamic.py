@@ -72,17 +72,10 @@ def fuse_quantization(m: Match) -> Replacement:
     """
     if (m.a_scale, m.a_zero) != tuple(m.node("quantize").outputs[1:3]):
         return None
-    weights = [m.b, m.b_scale, m.b_zero]
-    if any(v is not None and v.constant is None for v in weights) and _outputs_of_quantizer(m.b) != weights:
+    weights, maker = [m.b, m.b_scale, m.b_zero], producer_of(m.b, "DynamicQuantizeLinear")
+    if any(v is not None and v.constant is None for v in weights) and (maker is None or [*maker.outputs] != weights):
         return None
-    inputs = [m.x, m.b, m.b_scale, m.b_zero, m.bias]
-    return microsoft("DynamicQuantizeMatMul", without_absent(inputs), m.root)
-
-
-def _outputs_of_quantizer(value: Value) -> list[Value | None]:
-    """The outputs of the DynamicQuantizeLinear that computes a value; [] if it is no output of one."""
-    node = producer_of(value, "DynamicQuantizeLinear")
-    return [] if node is None else list(node.outputs)
+    return microsoft("DynamicQuantizeMatMul", without_absent([m.x, *weights, m.bias]), m.root)
 
 
 TO_FLOAT = fuse_scales + fuse_bias

@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Value
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.tensor import Array, Tensor, two_per_byte
+from ortconv.ir.tensor import Array, two_per_byte
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import array_of, is_plain_gemm, numbers, without_absent
 from ortconv.optimizer.engine import Replacement, rule
@@ -31,7 +31,9 @@ def _blocks(m: Match, bits: int, is_transposed: bool) -> tuple[list[Array | None
     scales, zero points or None. None if the blocks or types do not fit.
     """
     dq, weight = m.node("dequantize"), m.tensor("weight")
-    if not _is_matrix(weight, bits) or {m.scale.dtype, dq.out.dtype} != {DType.FLOAT}:
+    if weight.dtype not in LIMITS or weight.dtype.bits != bits or len(numbers(*weight.shape)) != 2:
+        return None
+    if {m.scale.dtype, dq.out.dtype} != {DType.FLOAT}:
         return None
     scale, zero = m.tensor("scale").numpy(), m.optional("zero")
     zeros = np.zeros(scale.shape, np.int8) if zero is None else array_of(zero).astype(np.int8)
@@ -53,10 +55,6 @@ def _blocks(m: Match, bits: int, is_transposed: bool) -> tuple[list[Array | None
     zero_points = None if (offsets == 1 << bits - 1).all() else pack(offsets.T).reshape(-1)
     attrs: dict[str, Attribute] = {"K": rows, "N": columns, "bits": bits, "block_size": size}
     return [packed, np.ascontiguousarray(scales.T).reshape(-1), zero_points], attrs
-
-
-def _is_matrix(weight: Tensor, bits: int) -> bool:
-    return weight.dtype in LIMITS and weight.dtype.bits == bits and len(numbers(*weight.shape)) == 2
 
 
 def _by_block(parameter: Array, axis: int, rows: int, columns: int, size: int) -> Array | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ortconv.ir.graph import Node
@@ -15,25 +13,18 @@ from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.quantizers import raised_to_uint8
 from ortconv.optimizer.tracking import Operator
 
-
-class Slots(NamedTuple):
-    """The inputs of an operator: its activations, and the weights and zero points of each of its products."""
-
-    activations: int
-    weights: tuple[tuple[int, int], ...]
-
-
-SLOTS: dict[Operator, Slots] = {
-    ("", "MatMulInteger"): Slots(0, ((1, 3),)),
-    ("", "QLinearConv"): Slots(0, ((3, 5),)),
-    ("", "QLinearMatMul"): Slots(0, ((3, 5),)),
-    (MICROSOFT, "DynamicQuantizeLSTM"): Slots(0, ((1, 9), (2, 11))),
-    (MICROSOFT, "DynamicQuantizeMatMul"): Slots(0, ((1, 3),)),
-    (MICROSOFT, "MatMulIntegerToFloat"): Slots(0, ((1, 5),)),
-    (MICROSOFT, "QAttention"): Slots(0, ((1, 7),)),
-    (MICROSOFT, "QGemm"): Slots(0, ((3, 5),)),
-    (MICROSOFT, "QLinearConv"): Slots(0, ((3, 5),)),
-}  # fmt: skip
+SLOTS: dict[Operator, tuple[tuple[int, int], ...]] = {
+    ("", "MatMulInteger"): ((1, 3),),
+    ("", "QLinearConv"): ((3, 5),),
+    ("", "QLinearMatMul"): ((3, 5),),
+    (MICROSOFT, "DynamicQuantizeLSTM"): ((1, 9), (2, 11)),
+    (MICROSOFT, "DynamicQuantizeMatMul"): ((1, 3),),
+    (MICROSOFT, "MatMulIntegerToFloat"): ((1, 5),),
+    (MICROSOFT, "QAttention"): ((1, 7),),
+    (MICROSOFT, "QGemm"): ((3, 5),),
+    (MICROSOFT, "QLinearConv"): ((3, 5),),
+}
+"""The inputs of each operator with the weights and zero points of its products. Input 0 has the activations."""
 
 
 @rule("Avx2WeightS8ToU8Transformer", *(P(op, ..., domain=domain) for domain, op in SLOTS))
@@ -46,18 +37,17 @@ def make_unsigned(m: Match) -> Replacement:
         which overflows for weights beyond 64.
     """
     node = m.root
-    inputs = _inputs(node, SLOTS[node.domain, node.op])
+    inputs = _inputs(node)
     if inputs is None:
         return None
     types = [None if v is None else v.type for v in node.outputs]
     return in_place_of(node, New(node.op, inputs, domain=node.domain, like=node, outputs=len(types), types=types))
 
 
-def _inputs(node: Node, slots: Slots) -> list[NewInput] | None:
+def _inputs(node: Node) -> list[NewInput] | None:
     """The inputs of a node with uint8 weights; None if no weights are int8 constants beside uint8 activations."""
-    activations = node.input(slots.activations)
-    signed = [pair for pair in slots.weights if _are_int8_constants(node, *pair)]
-    if activations is None or activations.dtype is DType.INT8 or not signed:
+    signed = [pair for pair in SLOTS[node.domain, node.op] if _are_int8_constants(node, *pair)]
+    if node.input(0) is None or node.dtype(0) is DType.INT8 or not signed:
         return None
     inputs: list[NewInput] = [*node.inputs]
     for weight, zero in signed:
