@@ -136,9 +136,7 @@ def type_arguments(schema: Schema) -> dict[str, list[tuple[int, int]]]:
 
 
 def serves(since: int, first: int, last: int) -> bool:
-    """True if ONNX Runtime uses a kernel for versions `first` to `last` for an operator of version `since`. An open `last` serves
-    `first` alone.
-    """
+    """True if a kernel for versions `first` to `last` serves an operator of version `since`; with an open end, only `first`."""
     return since == first or first < since <= last != OPEN
 
 

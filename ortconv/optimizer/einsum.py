@@ -10,6 +10,15 @@ from ortconv.ir.graph import Ints, Node
 ELLIPSIS = "..."
 
 
+class ProductAxes(NamedTuple):
+    """The axes of a product: those of the stack, of the rows of its first operand, those that are summed, and of the columns."""
+
+    batch: str
+    rows: str
+    summed: str
+    columns: str
+
+
 class Equation(NamedTuple):
     """The axes of the operands and of the result, one letter each."""
 
@@ -22,6 +31,16 @@ class Equation(NamedTuple):
         known = set("".join(self.operands))
         repeats = any(len(set(term)) < len(term) for term in (*self.operands, self.out))
         return not repeats and known.issuperset(self.out) and known.issubset(ascii_letters)
+
+    @property
+    def product(self) -> ProductAxes | None:
+        """The axes of a product of two operands; None if one is summed in one operand alone, or without two operands."""
+        if len(self.operands) != 2:
+            return None
+        left, right = self.operands
+        rows, columns = ("".join(c for c in a if c not in b) for a, b in ((left, right), (right, left)))
+        batch, summed = ("".join(c for c in left if c in right and (c in self.out) is kept) for kept in (True, False))
+        return ProductAxes(batch, rows, summed, columns) if {*batch, *rows, *columns} == {*self.out} else None
 
     @property
     def order(self) -> Ints | None:

@@ -70,9 +70,7 @@ def _per_axis(node: Node, name: str, axes: int) -> tuple[int, ...]:
 
 
 def _merged(m: Match, taps: Array, pads: tuple[int, ...] | None, bias: Array | None) -> New | None:
-    """The matched Conv with the weights `taps` and the bias of another convolution with these pads added to its own.
-    None if the other window does not lie within its own.
-    """
+    """The matched Conv plus another one with weights `taps`, these pads and a bias; None if its window is not within the first."""
     conv = m.node("conv")
     w = wide(m.w)
     axes = w.ndim - 2

@@ -299,10 +299,6 @@ def add_before_reshape(m: Match) -> Replacement:
 
 
 RULES = (
-    *fuse_gemm_sum,
-    *add_before_reshape,
-    *fuse_transposed_operand,
-    *fuse_transposed_output,
-    *fold_matmul_batch_norm,
+    *fuse_gemm_sum, *add_before_reshape, *fuse_transposed_operand, *fuse_transposed_output, *fold_matmul_batch_norm,
     *fold_batch_norm_product,
-)
+)  # fmt: skip

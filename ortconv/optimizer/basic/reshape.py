@@ -14,7 +14,7 @@ from ortconv.ir.symbols import quotient
 from ortconv.ir.types import TensorType
 from ortconv.optimizer.basic.transpose_handlers import normal_axes
 from ortconv.optimizer.conditions import RESHAPES, equal_shapes, numbers, same_dim, same_shape, with_shape
-from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
+from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule, rules_in
 from ortconv.optimizer.parts import gathered
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import compose, identity, moves_only_ones, permuted_type, transpose_perm
@@ -390,18 +390,4 @@ def _input_with(graph: Graph, dim: str) -> tuple[Value, int] | None:
 CHAINS = eliminate_reshape + merge_reshapes + reshape_before_join
 """Rules that leave Reshapes around other nodes."""
 
-RULES = (
-    *eliminate_reshape,
-    *fix_reshape,
-    *merge_reshapes,
-    *split_before_unsqueeze,
-    *eliminate_around_elementwise,
-    *merge_transposes,
-    *insert_elsewhere,
-    *transpose_fewer_axes,
-    *transpose_before_stacking,
-    *pick_before_transpose,
-    *put_axis_back,
-    *fuse_shape_source,
-    *fuse_quotient_source,
-)
+RULES = tuple(r for r in rules_in(globals()) if r not in reshape_before_join)

@@ -109,16 +109,13 @@ class Sweep:
         """The Transpose in this graph that produces a value."""
         node = None if value is None or value.graph is not self.graph else value.producer
         perm = transpose_perm(node)
-        x = None if node is None or perm is None else node.inputs[0]
-        return None if node is None or perm is None or x is None else _Transpose(node, x, perm)
+        return None if node is None or perm is None else _Transpose(node, node.present_inputs[0], perm)
 
     # ------------------------------------------------------------------ a Transpose by itself
 
     def simplify(self, node: Node, perm: Perm) -> None:
         """Merge a Transpose with the one before it, and remove it if it has no effect."""
-        x = node.inputs[0]
-        if x is None:
-            return
+        x = node.present_inputs[0]
         first = self.transpose_before(x)
         if first is not None and self.context.may_touch(node, first.node):
             self.replace(node, 0, self.transposed(first.x, compose(first.perm, perm), node))

@@ -95,9 +95,7 @@ def _broadcast(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def dequantizer(value: Value, reader: Node) -> Node | None:
-    """The DequantizeLinear of a constant with one scale, or with one for each index of an axis, in the graph and of the provider of
-    a reader; None for any other value.
-    """
+    """The DequantizeLinear of a constant with one scale, or one for each index of an axis, of the reader's graph and provider."""
     dq = value.producer
     if dq is None or dq.op != "DequantizeLinear" or dq.constant(0) is None or scaled_axes(dq) is None:
         return None
@@ -195,9 +193,7 @@ def _reduce(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def _gather(node: Node, slot: int, perm: Perm) -> Push | None:
-    """If a Transpose before Gathers of single elements has other readers, it stays: queries, keys and values are often gathered
-    from one.
-    """
+    """A Transpose with other readers stays before a Gather of one element: query, key and value are often gathered from one."""
     data, index = node.inputs
     if data is None or index is None or (index.rank == 0 and len(data.uses) > 1):
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,41 +12,9 @@ from ortconv.ir.operands import ints
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import same_dim, with_shape
-from ortconv.optimizer.einsum import equation_of
+from ortconv.optimizer.einsum import Equation, ProductAxes, equation_of
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P, with_factor
-
-
-class Labels(NamedTuple):
-    """The axes of two operands and of the result, one letter each."""
-
-    left: str
-    right: str
-    out: str
-
-    @property
-    def summed(self) -> str:
-        return "".join(c for c in self.left if c in self.right and c not in self.out)
-
-    @property
-    def batch(self) -> str:
-        """The batch axes, in the order of the result."""
-        return "".join(c for c in self.out if c in self.left and c in self.right)
-
-    def only(self, side: str) -> str:
-        """The axes that only one operand has."""
-        return "".join(c for c in side if (c in self.left) != (c in self.right))
-
-
-def labels(node: Node) -> Labels | None:
-    """The labels of an Einsum. None if it has a diagonal, an axis summed in one operand alone, or not two operands."""
-    equation = equation_of(node)
-    if equation is None or len(equation.operands) != 2:
-        return None
-    left, right = equation.operands
-    found = Labels(left, right, equation.out)
-    once = found.only(found.left) + found.only(found.right)
-    return found if found.summed and set(once + found.batch) == set(found.out) else None
 
 
 @rule("EinsumFusion", P("Einsum", "x"))
@@ -64,14 +31,14 @@ def multiply_by_weights(m: Match) -> Replacement:
 
     Counterpart: none: its Einsum kernel transposes and reshapes at every run
     """
-    found, x, shape, w = labels(m.root), m.a, m.a.shape or (), m.tensor("w")
-    if found is None or not _is_float(x, m.w) or (x.rank, w.rank) != (len(found.left), len(found.right)):
+    found, x, shape, w = _product(m.root), m.a, m.a.shape or (), m.tensor("w")
+    if found is None or not _is_float(x, m.w):
         return None
-    summed, rest = found.summed, found.only(found.left)
-    columns = found.out[len(rest) :]
-    if not rest or not columns or (found.left, found.out) != (rest + summed, rest + columns):
+    ((left, right), out), (_, rest, summed, _) = found
+    columns = out[len(rest) :]
+    if not rest or not columns or (left, out) != (rest + summed, rest + columns):
         return None
-    weights = w.numpy().transpose([found.right.index(c) for c in summed + columns])
+    weights = w.numpy().transpose([right.index(c) for c in summed + columns])
     if 0 in w.shape or not all(map(same_dim, shape[len(rest) :], weights.shape)):
         return None
     outer, sizes = shape[: len(rest)], weights.shape[len(summed) :]
@@ -92,26 +59,32 @@ def _spec(kept: Iterable[object], *sizes: int) -> Array:
 @rule("EinsumFusion", P("Einsum", "a", "b"))
 def multiply_stacks(m: Match) -> Replacement:
     """Einsum(a, b) with one summed axis and one more of each operand  ->  transposed MatMul of Transposes"""
-    found = labels(m.root)
-    if found is None or not _is_float(m.a, m.b) or (m.a.rank, m.b.rank) != (len(found.left), len(found.right)):
+    found, shape = _product(m.root), m.root.out.shape
+    if found is None or not _is_float(m.a, m.b):
         return None
-    summed, rows, columns = found.summed, found.only(found.left), found.only(found.right)
+    (terms, out), (stack, rows, summed, columns) = found
+    batch, first, second = "".join(sorted(stack, key=out.index)), m.a, m.b
     if (len(summed), len(rows), len(columns)) != (1, 1, 1):
         return None
-    if not same_dim(m.a.dim(found.left.index(summed)), m.b.dim(found.right.index(summed))):
+    if not same_dim(m.a.dim(terms[0].index(summed)), m.b.dim(terms[1].index(summed))):
         return None
-    first, second, terms = m.a, m.b, (found.left, found.right)
-    if found.out.index(columns) < found.out.index(rows):
+    if out.index(columns) < out.index(rows):
         first, second, terms, rows, columns = second, first, terms[::-1], columns, rows
-    left = _turned(first, terms[0], found.batch + rows + summed)
-    right = _turned(second, terms[1], found.batch + summed + columns)
-    order = found.batch + rows + columns
-    shape = m.root.out.shape
-    type = None if shape is None else with_shape(m.a, _turned_shape(shape, found.out, order))
+    left = _turned(first, terms[0], batch + rows + summed)
+    right = _turned(second, terms[1], batch + summed + columns)
+    order = batch + rows + columns
+    type = None if shape is None else with_shape(m.a, _turned_shape(shape, out, order))
     product = New("MatMul", [left, right], {}, like=m.root, types=[type])
-    if order == found.out:
-        return product
-    return New("Transpose", [product], {"perm": Ints(order.index(c) for c in found.out)})
+    return product if order == out else New("Transpose", [product], {"perm": Ints(order.index(c) for c in out)})
+
+
+def _product(node: Node) -> tuple[Equation, ProductAxes] | None:
+    """The equation of an Einsum that is a product, and its axes; None if it sums nothing, or if its operands have other ranks."""
+    equation = equation_of(node)
+    axes = None if equation is None else equation.product
+    if equation is None or axes is None or not axes.summed:
+        return None
+    return (equation, axes) if [v.rank for v in node.present_inputs] == [*map(len, equation.operands)] else None
 
 
 def _turned(value: Value, term: str, wanted: str) -> NewInput:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.einsum import Equation, equation_of
+from ortconv.optimizer.einsum import equation_of
 from ortconv.optimizer.engine import NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import op, reshape, shape_of, transpose
 from ortconv.optimizer.pattern import Match, P
@@ -31,46 +30,29 @@ def multiply_stacks(m: Match) -> Replacement:
     """
     equation = equation_of(m.root)
     sizes = None if equation is None else _sizes(equation.operands, (m.a, m.b))
-    axes = None if equation is None else _axes(equation)
+    axes = None if equation is None else equation.product
     if equation is None or sizes is None or axes is None:
         return None
     left, right = equation.operands
     batch, rows, summed, columns = axes
-    a = _stacked(_ordered(_content(m.a), left, [*batch, *rows, *summed]), [batch, rows, summed], sizes)
-    b = _stacked(_ordered(_content(m.b), right, [*batch, *summed, *columns]), [batch, summed, columns], sizes)
+    a = _stacked(_ordered(_content(m.a), left, batch + rows + summed), [batch, rows, summed], sizes)
+    b = _stacked(_ordered(_content(m.b), right, batch + summed + columns), [batch, summed, columns], sizes)
     product: NewInput = op("MatMul", a, b)
-    made = [*batch, *rows, *columns]
+    made = batch + rows + columns
     if not _are_matrices([batch, rows, columns]):
         product = reshape(product, [sizes[c] for c in made])
-    return _ordered(product, "".join(made), [*equation.out])
+    return _ordered(product, made, equation.out)
 
 
-class Axes(NamedTuple):
-    """The axes of a product: those of the stack, of the rows of its first operand, those that are summed, and of the columns."""
-
-    batch: list[str]
-    rows: list[str]
-    summed: list[str]
-    columns: list[str]
-
-
-def _axes(equation: Equation) -> Axes | None:
-    """The axes of a product; None if one is summed in one operand alone."""
-    (left, right), out = equation
-    rows, columns = ([c for c in side if c not in other] for side, other in ((left, right), (right, left)))
-    batch, summed = ([c for c in left if c in right and (c in out) == is_kept] for is_kept in (True, False))
-    return Axes(batch, rows, summed, columns) if {*batch, *rows, *columns} == set(out) else None
-
-
-def _are_matrices(parts: list[list[str]]) -> bool:
+def _are_matrices(parts: list[str]) -> bool:
     """True if the axes of a stack, of rows and of columns are those of a matrix, or of a stack of matrices along one axis."""
     stack, *others = parts
     return len(stack) <= 1 and all(len(part) == 1 for part in others)
 
 
-def _stacked(x: NewInput, parts: list[list[str]], sizes: dict[str, int]) -> NewInput:
+def _stacked(x: NewInput, parts: list[str], sizes: dict[str, int]) -> NewInput:
     """A tensor with these axes as a stack of matrices, or as one matrix."""
-    shape = [math.prod(sizes[c] for c in part) for part in parts if part or part is not parts[0]]
+    shape = [math.prod(sizes[c] for c in part) for part in (parts if parts[0] else parts[1:])]
     if isinstance(x, np.ndarray):
         return x.reshape(shape)
     return x if _are_matrices(parts) else reshape(x, shape)
@@ -92,8 +74,8 @@ def _sizes(operands: list[str], values: tuple[Value, Value]) -> dict[str, int] |
     return sizes
 
 
-def _ordered(x: NewInput, axes: str, wanted: list[str]) -> NewInput:
-    if [*axes] == wanted:
+def _ordered(x: NewInput, axes: str, wanted: str) -> NewInput:
+    if axes == wanted:
         return x
     perm = [axes.index(c) for c in wanted]
     return x.transpose(perm) if isinstance(x, np.ndarray) else transpose(x, perm)

@@ -309,17 +309,6 @@ def parts_in_float(m: Match) -> Replacement:
 
 
 RULES = (
-    between_quantizers
-    + mover_between_quantizers
-    + quantized_reshape
-    + quantized_product
-    + quantized_rows
-    + quantized_row
-    + quantized_mean
-    + quantized_clamp
-    + scale_before
-    + float_weights
-    + rewrite_signed_gemm
-    + in_float
-    + parts_in_float
-)
+    *between_quantizers, *mover_between_quantizers, *quantized_reshape, *quantized_product, *quantized_rows, *quantized_row,
+    *quantized_mean, *quantized_clamp, *scale_before, *float_weights, *rewrite_signed_gemm, *in_float, *parts_in_float,
+)  # fmt: skip

@@ -24,9 +24,7 @@ WITH_WEIGHTS = ("QLinearConv", "QLinearMatMul", "QGemm")
 
 
 class Edge(NamedTuple):
-    """A tensor that a node produces or reads, the slot of its zero point, and that of a constant tensor. None if there is no such
-    input.
-    """
+    """A tensor that a node makes or reads, the slot of its zero point, and that of a constant tensor; None for no such input."""
 
     value: Value
     zero: int | None

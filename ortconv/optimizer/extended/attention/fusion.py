@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,7 +18,6 @@ from ortconv.optimizer.extended.attention.heads import (
     Heads,
     Path,
     flattened,
-    is_known,
     length,
     split_heads,
     unflattened,
@@ -206,7 +206,8 @@ def _sides(biased: Biased, after: After) -> Sides | None:
     if multiply is None or heads is None or not _fit(heads, unstack, after.unstack):
         return None
     scale = path.scale * heads[0].scale * heads[1].scale
-    return Sides(heads, multiply, unstack, scale) if is_known(scale) else None
+    # the attribute can represent no other factors: there, zero means the default
+    return Sides(heads, multiply, unstack, scale) if math.isfinite(scale) and scale != 0 else None
 
 
 def _may_move_guard(biased: Biased, query: Heads, key: Heads, value: Heads) -> bool:

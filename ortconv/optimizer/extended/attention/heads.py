@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -51,11 +50,6 @@ class Heads:
     def is_whole(self) -> bool:
         """True if the source has the form of heads, and is computed."""
         return self.source is self.whole and self.source.constant is None
-
-
-def is_known(scale: float) -> bool:
-    """True for a factor that the `scale` attribute can represent; there, zero means the default."""
-    return math.isfinite(scale) and scale != 0
 
 
 class Path(NamedTuple):

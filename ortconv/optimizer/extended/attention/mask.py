@@ -335,13 +335,8 @@ class Masks:
         """The nodes Gather(Shape(value), rows) and Slice(Shape(value)) of the rows."""
         shapes = [n for n in self._readers(value, "Shape") if not n.attrs]
         picks = [n for shape in shapes for op in ("Gather", "Slice") for n in self._readers(shape.out, op)]
-        return [n for n in picks if _picked(n.out) == (ROWS, ROWS + 1)]
-
-
-def _picked(sizes: Value) -> tuple[int, int] | None:
-    """The range of sizes that a Gather of one or a Slice selects; None for any other value."""
-    part = picked_part(sizes)
-    return part and (part.start, part.end)
+        parts = ((node, picked_part(node.out)) for node in picks)
+        return [node for node, part in parts if part is not None and (part.start, part.end) == (ROWS, ROWS + 1)]
 
 
 def _put(pick: Node, size: Value) -> None:

@@ -83,14 +83,11 @@ def fuse(graph: Graph, context: Context) -> int:
     Reshape(x, (batch, rows, heads, 3, size))[:, :, :, i]  ->  Split(Reshape(x, (batch, rows, heads, 3 * size)))[i];
     also behind a Transpose, which then follows; the first two also with two parts; three also without a batch
     """
-    return sum(_fuse(node, context) for node in graph if node.is_op("Reshape"))
+    reshapes = (node for node in graph if node.is_op("Reshape"))
+    return sum(any(_fuse(packed, node, context) for packed in _forms(node)) for node in reshapes)
 
 
-def _fuse(reshape: Node, context: Context) -> bool:
-    return any(_fuse_as(packed, reshape, context) for packed in _forms(reshape))
-
-
-def _fuse_as(packed: Packed, reshape: Node, context: Context) -> bool:
+def _fuse(packed: Packed, reshape: Node, context: Context) -> bool:
     graph, passed = reshape.parent, list[Node]()
     picks = _picks(_View(reshape.out, packed.axes, packed.axis), passed)
     if not picks or not context.may_touch(reshape, *passed):

@@ -122,9 +122,7 @@ def _softmax_parameters(y: Quantized) -> list[NewInput]:
 
 
 class QLinear(NamedTuple):
-    """The counterpart of an operator: its attributes, the condition under which both have the same result, and the parameters of
-    that result.
-    """
+    """The counterpart of an operator: its attributes, the condition for the same result, and the parameters of that result."""
 
     attrs: Callable[[Node], dict[str, Attribute]] = lambda node: {}
     fits: Callable[[Node, Quantized], bool] = lambda node, y: True
