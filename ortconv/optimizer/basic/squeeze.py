@@ -15,13 +15,14 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.operands import axes_of, only_reader
 from ortconv.ir.operators import Trait, named
-from ortconv.ir.tensor import Tensor
+from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Shape
-from ortconv.optimizer.basic.transpose_handlers import axes_of_one, normal_axes, sliced_axes
+from ortconv.optimizer.basic import transpose_handlers
+from ortconv.optimizer.basic.transpose_handlers import axes_of_one, normal_axes, push
 from ortconv.optimizer.conditions import RESHAPES, stated_pads, with_shape
 from ortconv.optimizer.engine import Context, constant, insert_node
 from ortconv.optimizer.insertion import insert, with_list
-from ortconv.optimizer.quantizers import QUANTIZERS, scaled_axes
+from ortconv.optimizer.quantizers import QUANTIZERS
 
 ABSORBING = ("Conv", "ConvTranspose")
 """Operators into which nodes behind a Squeeze can be fused once the Squeeze has moved."""
@@ -53,7 +54,7 @@ class Wide(NamedTuple):
     slots: Sequence[int]
     """The inputs that are squeezed."""
     attrs: Mapping[str, Attribute]
-    constants: Mapping[int, Tensor] = MappingProxyType({})
+    constants: Mapping[int, Tensor | Array] = MappingProxyType({})
     """Inputs that are replaced by constants, by slot."""
 
 
@@ -203,12 +204,16 @@ def _changes(node: Node, around: Sequence[Region], found: Container[Value]) -> W
 # ---------------------------------------------------------------------- handlers
 
 
-def _first(node: Node, axes: Axes) -> Wide | None:
-    return Wide((0,), node.attrs)
+def _along_axes(node: Node, axes: Axes) -> Wide | None:
+    """The changes that a Transpose would need, too: its permutation tells where the axes of the result are in the input."""
+    found = push(node, 0, tuple(axes.kept), transpose_handlers.HANDLERS)
+    return found and Wide(found.slots, found.attrs, found.constants)
 
 
 def _broadcast(node: Node, axes: Axes) -> Wide | None:
-    slots, constants, rank = [], {}, len(axes.kept)
+    slots: list[int] = []
+    constants: dict[int, Tensor | Array] = {}
+    rank = len(axes.kept)
     for slot, value in enumerate(node.inputs):
         const = None if value is None else value.constant
         if const is None:
@@ -221,23 +226,6 @@ def _broadcast(node: Node, axes: Axes) -> Wide | None:
     return Wide(slots, node.attrs, constants)
 
 
-def _concat(node: Node, axes: Axes) -> Wide | None:
-    attrs = _with_axis(node, axes, 0)
-    return Wide(range(len(node.inputs)), attrs) if attrs is not None and "axis" in node.attrs else None
-
-
-def _with_axis(node: Node, axes: Axes, default: int) -> dict[str, Attribute] | None:
-    (axis,) = _moved((node.attr("axis", default),), axes) or (None,)
-    return None if axis is None else {**node.attrs, "axis": axis}
-
-
-def _moved(stated: Sequence[int] | None, axes: Axes) -> list[int] | None:
-    """The axes of the input of a Squeeze for those of its result; None if they are unknown or invalid."""
-    kept = axes.kept
-    normal = normal_axes(stated, len(kept))
-    return None if normal is None else [kept[axis] for axis in normal]
-
-
 def _pad(node: Node, axes: Axes) -> Wide | None:
     pads = stated_pads(node, len(axes.kept))
     if pads is None:
@@ -246,22 +234,8 @@ def _pad(node: Node, axes: Axes) -> Wide | None:
     wide[:, axes.kept] = np.reshape(pads, (2, -1))
     if "pads" in node.attrs:
         return Wide((0,), {**node.attrs, "pads": Ints(wide.reshape(-1).tolist())})
-    constants = {1: Tensor.of(wide.reshape(-1))}
-    if node.input(3) is not None:
-        constants[3] = Tensor.of(np.arange(axes.rank))
-    return Wide((0,), node.attrs, constants)
-
-
-def _slice(node: Node, axes: Axes) -> Wide | None:
-    moved = _moved(sliced_axes(node), axes)
-    if moved is None:
-        return None
-    if "starts" in node.attrs:
-        return Wide((0,), {**node.attrs, "axes": Ints(moved)})
-    starts = node.inputs[1]
-    if starts is None or starts.dtype is None:
-        return None
-    return Wide((0,), node.attrs, {3: Tensor.of(np.array(moved, starts.dtype.numpy))})
+    every = {} if node.input(3) is None else {3: np.arange(axes.rank)}
+    return Wide((0,), node.attrs, {1: wide.reshape(-1), **every})
 
 
 def _channels(node: Node, axes: Axes) -> Wide | None:
@@ -271,22 +245,12 @@ def _channels(node: Node, axes: Axes) -> Wide | None:
     return Wide((0,), node.attrs)
 
 
-def _quantizer(node: Node, axes: Axes) -> Wide | None:
-    stated = scaled_axes(node)
-    if stated is None:
-        return None
-    attrs = _with_axis(node, axes, 1) if stated else node.attrs
-    return None if attrs is None else Wide((0,), attrs)
-
-
 Handler = Callable[[Node, Axes], Wide | None]
 
 HANDLERS: Mapping[tuple[str, str], Handler] = {
-    **{("", op): _first for op in named(Trait.ELEMENTWISE)},
+    **{("", op): _along_axes for op in (*named(Trait.ELEMENTWISE), "Concat", "Slice")},
     **{("", op): _broadcast for op in named(Trait.BROADCASTS)},
     **{("", op): _channels for op in ("BatchNormalization", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool")},
-    **dict.fromkeys(QUANTIZERS, _quantizer),
-    ("", "Concat"): _concat,
+    **dict.fromkeys(QUANTIZERS, _along_axes),
     ("", "Pad"): _pad,
-    ("", "Slice"): _slice,
 }

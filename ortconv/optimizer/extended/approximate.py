@@ -5,7 +5,7 @@ from __future__ import annotations
 from ortconv.ir.operators import INT8, MICROSOFT
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, Replacement, rule
-from ortconv.optimizer.extended.qdq.nbits import WEIGHTS, fused, has_plain_bias
+from ortconv.optimizer.extended.qdq.nbits import PRODUCTS, fused
 from ortconv.optimizer.pattern import Match, P
 
 
@@ -41,16 +41,10 @@ def lower_accuracy(m: Match) -> Replacement:
     return New("MatMulNBits", m.root.inputs, {**m.root.attrs, "accuracy_level": INT8}, domain=MICROSOFT, like=m.root)
 
 
-@rule("MatMulNBitsAccuracyLevel4", *(P("MatMul", "a", w) for w in WEIGHTS))
-def fuse_matmul_of_8_bits(m: Match) -> Replacement:
-    """MatMul(a, DQ(w)) with 8-bit w  ->  MatMulNBits<accuracy_level = 4>(a, w)"""
-    return fused(m, None, 8, INT8)
+@rule("MatMulNBitsAccuracyLevel4", *PRODUCTS)
+def fuse_product_of_8_bits(m: Match) -> Replacement:
+    """MatMul(a, DQ(w)) with 8-bit w  ->  MatMulNBits<accuracy_level = 4>(a, w); Gemm(a, DQ(w), c)  ->  MatMulNBits(a, w, c)"""
+    return fused(m, 8, INT8)
 
 
-@rule("MatMulNBitsAccuracyLevel4", *(P("Gemm", "a", w, "c?") for w in WEIGHTS))
-def fuse_gemm_of_8_bits(m: Match) -> Replacement:
-    """Gemm(a, DQ(w), c) with 8-bit w  ->  MatMulNBits<accuracy_level = 4>(a, w, c)"""
-    return fused(m, m.c, 8, INT8) if has_plain_bias(m) else None
-
-
-LOWER_ACCURACY = lower_accuracy + fuse_matmul_of_8_bits + fuse_gemm_of_8_bits
+LOWER_ACCURACY = lower_accuracy + fuse_product_of_8_bits

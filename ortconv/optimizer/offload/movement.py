@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from itertools import chain, combinations, pairwise, permutations
+from itertools import chain, combinations, groupby, pairwise, permutations
 
 import numpy as np
 
@@ -47,13 +47,10 @@ def _merged(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[tuple[int, .
     """(shape, permutation) of an equivalent transposition without axes of size 1, and with axes that stay together merged."""
     order = [a for a in perm if shape[a] != 1]
     kept = sorted(order)
-    runs: list[list[int]] = []
-    for a in order:
-        follows = bool(runs) and kept.index(a) == kept.index(runs[-1][-1]) + 1
-        if follows:
-            runs[-1].append(a)
-        else:
-            runs.append([a])
+    shifts = groupby(
+        enumerate(order), lambda place: kept.index(place[1]) - place[0]
+    )  # equal for axes that stay together
+    runs = [[a for _, a in run] for _, run in shifts]
     by_place = sorted(runs)
     return tuple(math.prod(shape[a] for a in run) for run in by_place), tuple(by_place.index(run) for run in runs)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Value
+from ortconv.ir.graph import Attribute
 from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array, two_per_byte
 from ortconv.ir.types import DType
@@ -72,29 +72,26 @@ _QUANTIZED = (C("weight"), C("scale"), C("zero", optional=True))
 WEIGHTS = tuple(P("DequantizeLinear", *_QUANTIZED, name="dequantize", domain=d) for d in DOMAINS)
 
 
-@rule("QDQSelectorActionTransformer", *(P("MatMul", "a", w) for w in WEIGHTS))
-def fuse_matmul(m: Match) -> Replacement:
-    """MatMul(a, DQ(w)) with 4-bit w  ->  MatMulNBits(a, w)"""
-    return fused(m, None, 4, FLOAT32)
+PRODUCTS = (*(P("MatMul", "a", w) for w in WEIGHTS), *(P("Gemm", "a", w, "c?") for w in WEIGHTS))
 
 
-@rule("QDQSelectorActionTransformer", *(P("Gemm", "a", w, "c?") for w in WEIGHTS))
-def fuse_gemm(m: Match) -> Replacement:
-    """Gemm(a, DQ(w), c) with 4-bit w  ->  MatMulNBits(a, w, c)"""
-    return fused(m, m.c, 4, FLOAT32) if has_plain_bias(m) else None
+@rule("QDQSelectorActionTransformer", *PRODUCTS)
+def fuse_product(m: Match) -> Replacement:
+    """MatMul(a, DQ(w)) with 4-bit w  ->  MatMulNBits(a, w); Gemm(a, DQ(w), c) with 4-bit w  ->  MatMulNBits(a, w, c)"""
+    return fused(m, 4, FLOAT32)
 
 
-def has_plain_bias(m: Match) -> bool:
-    """True if a Gemm is a plain product, and its bias c, if it has one, is a number for each column."""
-    columns = m.weight.dim(0 if m.root.attr("transB", 0) else 1)
-    return is_plain_gemm(m.root) and (m.c is None or m.c.static_shape == (columns,))
+def fused(m: Match, bits: int, accuracy_level: int) -> Replacement:
+    """MatMulNBits for a product of `a` and a weight of this number of bits behind `dequantize`; None if it cannot hold them.
 
-
-def fused(m: Match, bias: Value | None, bits: int, accuracy_level: int) -> Replacement:
-    """MatMulNBits for a product of `a` and a weight of this number of bits behind `dequantize`; None if it cannot hold them."""
-    if (m.a.rank or 0) < 2:
+    A Gemm must be a plain product, with at most a bias of one number for each column.
+    """
+    bias, transposed = m.optional("c"), bool(m.root.attr("transB", 0))
+    if (m.a.rank or 0) < 2 or (m.root.op == "Gemm" and not is_plain_gemm(m.root)):
         return None
-    blocks = _blocks(m, bits, bool(m.root.attr("transB", 0)))
+    if bias is not None and bias.static_shape != (m.weight.dim(0 if transposed else 1),):
+        return None
+    blocks = _blocks(m, bits, transposed)
     if blocks is None:
         return None
     weights, attrs = blocks
@@ -117,5 +114,5 @@ def fuse_bias(m: Match) -> Replacement:
     return microsoft("MatMulNBits", [*map(product.input, range(5)), m.bias], product, dict(product.attrs))
 
 
-RULES = fuse_matmul + fuse_gemm
+RULES = fuse_product
 BEHIND_DEQUANTIZE = product.FLOAT_RULES + RULES
