@@ -192,8 +192,7 @@ def later_attributes(found: Schema) -> Mapping[str, int]:
 
 
 def first_release_of(node: Node, *, cast: bool = False) -> int:
-    """The first release that runs a node. It is the oldest known release if none has a kernel, or if the operator is
-    custom.
+    """The first release that runs a node. It is the oldest known release if none has a kernel, or if the operator is custom.
 
     With `cast`, float16 may be computed in float32.
     """

@@ -188,8 +188,7 @@ def broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
 def broadcast_dims(dims: Iterable[Dim]) -> Dim:
     """The dimension to which these dimensions broadcast; None if it is uncertain, or if there is none.
 
-    All dimensions other than 1 must be equal, so a number determines the result. Next to a dimension n, min(n, number)
-    is n or 1.
+    All dimensions other than 1 must be equal, so a number determines the result. Next to a dimension n, min(n, number) is n or 1.
     """
     others = [d for d in dims if d != 1]
     if not others:

@@ -117,8 +117,7 @@ def _saved_by(recipe: Recipe) -> set[str]:
 def save_fusions(model: Model, recipe: Recipe, context: Context) -> None:
     """Record the fusions of a model and all its subgraphs, and replace those recorded before. Below extended, there are none.
 
-    The graph is unchanged, except that DequantizeLinear and QuantizeLinear nodes get an explicit zero point if
-    onnxruntime uses it.
+    The graph is unchanged, except that DequantizeLinear and QuantizeLinear nodes get an explicit zero point if onnxruntime uses it.
     """
     model.saved = []
     groups = _rules(_saved_by(recipe), signed=context.settings.target_platform == "arm")

@@ -1,8 +1,7 @@
 """Rules that fold constant arithmetic around Conv and ConvTranspose into their weights and biases.
 
-Results are computed in float64 and rounded once. A fold with a result that is not finite is refused, and so is one with
-a constant that varies along other axes than the channels. Weights are copied, never changed, so that other nodes may
-share them.
+Results are computed in float64 and rounded once. A fold with a result that is not finite is refused, and so is one with a constant
+that varies along other axes than the channels. Weights are copied, never changed, so that other nodes may share them.
 """
 
 from __future__ import annotations

@@ -336,8 +336,7 @@ def absorbs(node: Node, slot: int, perm: Perm, handlers: Handlers) -> bool:
 def carries(node: Node, slot: int, handlers: Handlers) -> bool:
     """True if a Transpose at this input may be able to move past the node, for some permutation.
 
-    False for a Reshape: a value that reaches it over a long way, such as a normalization of the last axis, should
-    not change.
+    False for a Reshape: a value that reaches it over a long way, such as a normalization of the last axis, should not change.
     """
     handler = handlers.get((node.domain, node.op))
     return handler not in (None, _reshape) and (slot == 0 or handler in _ANY_SLOT)

@@ -1,7 +1,6 @@
 """Rewrites into standard operators in forms that an accelerator supports, between the basic level and the partitioner.
 
-All run only on request: by name, or if `ortconv.pipeline.maximize_offload` finds that they put more nodes on the
-accelerator.
+All run only on request: by name, or if `ortconv.pipeline.maximize_offload` finds that they put more nodes on the accelerator.
 """
 
 from __future__ import annotations

@@ -138,8 +138,7 @@ def _phases(weights: Array, axes: list[_Axis], stride: int, dilations: tuple[int
 def conv_transpose(m: Match) -> Replacement:
     """ConvTranspose<stride s>(x, w, b)  ->  Slice(DepthToSpace<s>(Conv(x, w', b'))); w' has one filter for each of s * s phases
 
-    If the kernel size is not a multiple of s, the filters are padded with zeros; the results are then equal for finite
-    x only.
+    If the kernel size is not a multiple of s, the filters are padded with zeros; the results are then equal for finite x only.
 
     Opt-in: more nodes, and more products if filters are padded; useful only if an accelerator has no ConvTranspose.
     """

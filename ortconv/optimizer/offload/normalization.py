@@ -158,9 +158,8 @@ def reduced_max(m: Match) -> Replacement:
 
     Also ReduceMin, with the signs changed before and after.
 
-    Opt-in: more nodes; useful only if an accelerator supports pooling but not these reductions. A pool of infinite elements
-    gives the largest finite number, so x must not depend on an infinite constant, such as a mask has,
-    or on the logarithm of a sigmoid.
+    Opt-in: more nodes; useful only if an accelerator supports pooling but not these reductions. A pool of infinite elements gives
+    the largest finite number, so x must not depend on an infinite constant, such as a mask has, or on the logarithm of a sigmoid.
     """
     found = _reduced(m)
     if found is None or may_be_infinite(m.x):

@@ -50,10 +50,9 @@ def fuse(graph: Graph, context: Context) -> int:
 
     Counterpart: AttentionFusion
     Differs: opset 13 and later, and static shapes, while ONNX Runtime matches opset 11 and 12 with symbolic shapes;
-        MultiHeadAttention if query, key and value do not come from one tensor; heads in one axis with the batch; keys
-        and values concatenated with earlier ones. A guard that sets the weights of rows without a key to zero is moved
-        after the attention: such rows are zero even if values are NaN, and a NaN that occurs only among earlier keys
-        reaches the result.
+        MultiHeadAttention if query, key and value do not come from one tensor; heads in one axis with the batch; keys and values
+        concatenated with earlier ones. A guard that sets the weights of rows without a key to zero is moved after the attention:
+        such rows are zero even if values are NaN, and a NaN that occurs only among earlier keys reaches the result.
     """
     masks = Masks(graph)
     found = [f for node in graph if node.op == "Softmax" and (f := _find(node, masks, context)) is not None]
@@ -214,8 +213,7 @@ def _may_move_guard(biased: Biased, query: Heads, key: Heads, value: Heads) -> b
     """True if the guard after a Softmax can be replaced by one for whole rows of the result: those, if any, for which the mask
     leaves no key.
 
-    NaN must come from the tensor from which query, key and value are computed, or from the past that the caller
-    provides.
+    NaN must come from the tensor from which query, key and value are computed, or from the past that the caller provides.
     """
     past = past_of(key, value)
     sides = (query, key, value) if past is None else (query, past[0].later, past[1].later)

@@ -416,8 +416,7 @@ def _broadcasts(dim: Element, known: set[Element]) -> bool:
 def _row_dim(mask: Value, dim: Element, rows: set[Element], columns: set[Element]) -> Element:
     """The number of rows of a mask, which may be sliced from a larger one by the numbers of keys and queries.
 
-    Its columns are also sliced to the number of keys, so the larger one must have at least as many, or it would fit no
-    scores.
+    Its columns are also sliced to the number of keys, so the larger one must have at least as many, or it would fit no scores.
     """
     queries = next((d for d in rows if isinstance(d, str)), None)
     if queries is None or _is_one_of(dim, rows):
