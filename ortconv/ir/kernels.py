@@ -217,14 +217,12 @@ def newest_opset(release: int) -> int:
 
 def first_release_of_form(name: str) -> int:
     """The first release that runs a form of an operator that is newer than the operator."""
-    first: int = _document()["forms"][name]
-    return first
+    return int(_document()["forms"][name])
 
 
 def first_release_of_action(action: str) -> int:
     """The first release that supports a saved action."""
-    first: int = _document()["actions"].get(action, 0)
-    return first
+    return int(_document()["actions"].get(action, 0))
 
 
 # ---------------------------------------------------------------------- forms of operators

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
 from operator import iadd, imul
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ class Axis(NamedTuple):
 
     size: int
     output: int
-    scale: np.float32
+    scale: np.floating[Any]
     start: float = 0.0
     end: float = 1.0
     """Region of interest, as fractions of the axis."""
@@ -46,7 +46,7 @@ def _crop(i: Array, a: Axis) -> Array:
     return np.full_like(i, 0.5 * (start + end) * last)
 
 
-_COORDINATES: dict[str, Callable[[Array, Axis], Array]] = {
+COORDINATES: dict[str, Callable[[Array, Axis], Array]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _half_pixel_symmetric,
     "pytorch_half_pixel": lambda i, a: _half_pixel(i, a) if a.output > 1 else np.zeros_like(i),
@@ -57,7 +57,7 @@ _COORDINATES: dict[str, Callable[[Array, Axis], Array]] = {
     "tf_crop_and_resize": _crop,
 }
 
-_NEAREST: dict[str, Callable[[Array, Axis], Array]] = {
+NEAREST: dict[str, Callable[[Array, Axis], Array]] = {
     "round_prefer_floor": lambda x, _: np.ceil(x - np.float32(0.5)),
     "round_prefer_ceil": lambda x, _: np.floor(x + np.float32(0.5)),
     "floor": lambda x, _: np.floor(x),
@@ -93,7 +93,7 @@ class Sampling(NamedTuple):
     def positions(self, a: Axis) -> Array:
         """Where the elements of the result are in x. An axis that keeps its size is not cropped either, as in onnxruntime."""
         places = np.arange(a.output, dtype=np.float32)
-        return places if a.keeps else _COORDINATES[self.coordinates](places, a)
+        return places if a.keeps else COORDINATES[self.coordinates](places, a)
 
 
 @lru_cache(maxsize=64)
@@ -224,7 +224,7 @@ def resize(
     for d, *of_axis in zip(chosen, lengths, outputs, factors, *region):
         plan[d] = Axis(*of_axis)
     smooth = bool(antialias) and mode != "nearest"
-    sampling = Sampling(mode, coordinates, _NEAREST[nearest_mode], cubic_coeff_a, smooth, bool(exclude_outside))
+    sampling = Sampling(mode, coordinates, NEAREST[nearest_mode], cubic_coeff_a, smooth, bool(exclude_outside))
     return _resampled(x, plan, sampling, extrapolation_value)
 
 

@@ -6,6 +6,7 @@ The result depends on the block length of this machine's CPU, so it is produced 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -51,16 +52,16 @@ class Blocked(NamedTuple):
         return channels
 
 
+@dataclass
 class BlockedValues:
     """The blocked values of a graph; creates more of them on demand."""
 
-    def __init__(self, graph: Graph, context: Context) -> None:
-        self.graph = graph
-        self.context = context
-        self.block = block_length()
-        self.of: dict[Value, Blocked] = {}
-        self.replaced: list[Node] = []
-        self.constants: dict[tuple[Value, str], Value] = {}
+    graph: Graph
+    context: Context
+    block: int = field(default_factory=block_length)
+    of: dict[Value, Blocked] = field(default_factory=dict)
+    replaced: list[Node] = field(default_factory=list)
+    constants: dict[tuple[Value, str], Value] = field(default_factory=dict)
 
     def make(
         self, node: Node, op: str, inputs: Inputs, attrs: Attributes, domain: str = DOMAIN, shape: Shape | None = None

@@ -34,7 +34,9 @@ def widen(graph: Graph) -> Widened | None:
     computes in float16. `complete` or `undo` must follow.
     """
     values = [v for v in _values(graph) if v.dtype is DType.FLOAT16]
-    if not any(map(_computes_in_half, graph.walk())) or not all(map(_may_widen, graph.walk())):
+    computing = (node for node in graph.walk() if not node.is_op("Cast"))
+    halves = any(v.dtype is DType.FLOAT16 for node in computing for v in _operands(node))
+    if not halves or not all(map(_may_widen, graph.walk())):
         return None
     contents = {v: v.const for v in values if isinstance(v.const, Tensor)}
     done = Widened({v: v.type for v in values}, contents, _half_attributes(graph))
@@ -116,10 +118,6 @@ def _restore(value: Value, done: Widened) -> None:
     if value in done.contents:
         value.const = done.contents[value]
     value.retype(done.types[value])
-
-
-def _computes_in_half(node: Node) -> bool:
-    return not node.is_op("Cast") and any(v.dtype is DType.FLOAT16 for v in _operands(node))
 
 
 def _may_widen(node: Node) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,23 +15,8 @@ from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, op
 from ortconv.optimizer.pattern import Match, P
 
-Coordinate = Callable[[Array, "np.floating[Any]", int, int], Array]
-"""coordinate(output index, scale, input size, output size) returns the position in the input."""
-
-COORDINATES: dict[str, Coordinate] = {
-    "half_pixel": lambda o, scale, n, k: (o + 0.5) / scale - 0.5,
-    "pytorch_half_pixel": lambda o, scale, n, k: (o + 0.5) / scale - 0.5 if k > 1 else np.zeros_like(o),
-    "asymmetric": lambda o, scale, n, k: o / scale,
-    "align_corners": lambda o, scale, n, k: o * (n - 1) / (k - 1) if k > 1 else np.zeros_like(o),
-    "tf_half_pixel_for_nn": lambda o, scale, n, k: (o + 0.5) / scale,
-}
-
-ROUNDINGS: dict[str, Callable[[Array], Array]] = {
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
-}
+COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners", "tf_half_pixel_for_nn")
+"""The coordinates of Resizes that are rewritten."""
 
 
 def _is_empty(node: Node, slot: int) -> bool:
@@ -62,18 +46,18 @@ def _scales(node: Node) -> list[float] | None:
 
 def _sources(node: Node, coordinates: str, rounding: str) -> list[Array] | None:
     """For each axis, the input index of each output index; None if a position is so near a tie that rounding matters."""
+    from ortconv.executor.kernels import resize as kernels
+
     shapes, scales = _shapes(node), _scales(node)
-    if shapes is None or scales is None or coordinates not in COORDINATES or rounding not in ROUNDINGS:
+    if shapes is None or scales is None or coordinates not in COORDINATES or rounding not in kernels.NEAREST:
         return None
     if shapes[0] == shapes[1]:
         return [np.arange(n) for n in shapes[0]]  # ONNX Runtime copies the elements, whatever the scales
-    place, rounded = COORDINATES[coordinates], ROUNDINGS[rounding]
+    place, rounded = kernels.COORDINATES[coordinates], kernels.NEAREST[rounding]
     found = []
     for n, k, scale in zip(*shapes, scales, strict=True):
-        exact, single = (
-            np.clip(rounded(place(np.arange(k, dtype=dtype), dtype(scale), n, k)), 0, n - 1)
-            for dtype in (np.float64, np.float32)
-        )
+        axes = (kernels.Axis(n, k, dtype(scale)) for dtype in (np.float64, np.float32))
+        exact, single = (np.clip(rounded(place(np.arange(k, dtype=a.scale.dtype), a), a), 0, n - 1) for a in axes)
         if scale == 1 and n == k:
             exact = single = np.arange(n)
         if not np.array_equal(exact, single):

@@ -238,10 +238,7 @@ def _as_they_are(path: Path) -> Heads | None:
     """Heads that are not computed from rows directly: rotated heads, or heads that include those of earlier steps."""
     heads = path.value
     sizes = numbers(heads.dim(1), heads.dim(3))
-    if heads.rank != 4 or not sizes:
-        return None
-    count, size = sizes
-    return Heads(heads, count, size, path.scale, path.nodes, None, heads)
+    return Heads(heads, *sizes, path.scale, path.nodes, None, heads) if heads.rank == 4 and len(sizes) == 2 else None
 
 
 def _constant_heads(path: Path) -> Heads | None:
