@@ -6,10 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib import import_module
+from types import ModuleType
 from typing import Union
 
 from ortconv.ir.graph import Graph, Node
-from ortconv.optimizer.engine import Context, Rule, apply
+from ortconv.optimizer.engine import Context, Rule, apply, rules_in
 from ortconv.optimizer.pattern import Kind, kinds, may_fit
 from ortconv.optimizer.tracking import Operator
 
@@ -25,8 +26,8 @@ Source = Union[str, Sequence[Rule], Run]
 class Pass:
     """A row in the table of a level: a function, or rules in their order, and the operators that it needs.
 
-    `source` names an attribute of a module in this package, as "extended.gelu:fuse_gelu". The module is imported when the pass
-    first runs. The source may also be the function or the rules themselves.
+    `source` names an attribute of a module in this package, as "extended.gelu:fuse_gelu", or a module all of whose rules it runs.
+    The module is imported when the pass first runs. The source may also be the function or the rules themselves.
 
     The pass can change nothing in a model without one of `roots`, operators of ONNX or pairs with a domain, nor without one of
     `also`. Without `roots`, these are the roots of the rules; a function always runs. With `once`, the pass is not repeated. A pass
@@ -58,8 +59,9 @@ class Pass:
     def _content(self) -> Run | tuple[Rule, ...]:
         content = self.source
         if isinstance(content, str):
-            module, _, attribute = content.partition(":")
-            content = getattr(import_module(f"{__package__}.{module}"), attribute)
+            name, _, attribute = content.partition(":")
+            module = import_module(f"{__package__}.{name}")
+            content = getattr(module, attribute) if attribute else rules_of(module)
         return content if callable(content) else tuple(content)
 
     @cached_property
@@ -85,6 +87,11 @@ class Pass:
     def doc(self) -> str:
         """The docstring of the function."""
         return self._content.__doc__ or ""
+
+
+def rules_of(module: ModuleType) -> tuple[Rule, ...]:
+    """The rules of a module: its RULES or, if it has none, all that it defines, in the order of their definition."""
+    return getattr(module, "RULES", None) or rules_in(vars(module))
 
 
 def by_root(rules: Iterable[Rule]) -> dict[Operator, list[Rule]]:

@@ -36,7 +36,7 @@ from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context, PassSettings, Rule
 from ortconv.optimizer.levels import STAGES, opt_in_passes, passes_of, run_passes
-from ortconv.optimizer.passes import Pass
+from ortconv.optimizer.passes import Pass, rules_of
 from tests.model_inputs import drawn
 
 ROOT = Path(__file__).parent / "golden"
@@ -96,7 +96,7 @@ def passes_in(module: str) -> tuple[Pass, ...]:
     found = importlib.import_module(f"ortconv.optimizer.{module}")
     if hasattr(found, "PASSES"):
         return tuple(found.PASSES)
-    rules = getattr(found, "RULES", ())
+    rules = _rules(module)
     passes = _rows(module, rules, passes_of) or _rows(module, rules, opt_in_passes)
     alone = tuple(r for r in rules if not any(r in p.rules for p in passes))
     return ((Pass(module, alone),) if alone else ()) + passes
@@ -105,10 +105,20 @@ def passes_in(module: str) -> tuple[Pass, ...]:
 @cache
 def pass_in(module: str, name: str) -> Pass:
     """The only pass of a module with this name, even if it runs only on request."""
-    rules = getattr(importlib.import_module(f"ortconv.optimizer.{module}"), "RULES", ())
+    rules = _rules(module)
     rows = (*_rows(module, rules, passes_of), *_rows(module, rules, opt_in_passes))
     (found,) = (p for p in rows if p.name == name)
     return found
+
+
+def _rules(module: str) -> tuple[Rule, ...]:
+    """The rules of a module: its RULES or, unless passes name only parts of it, all."""
+    found = importlib.import_module(f"ortconv.optimizer.{module}")
+    rules = rules_of(found)
+    passes = [p for stage in STAGES for p in (*passes_of(stage), *opt_in_passes(stage))]
+    in_parts = any(isinstance(p.source, str) and p.source.startswith(f"{module}:") for p in passes)
+    together = hasattr(found, "RULES") or any({*rules} <= {*p.rules} for p in passes)
+    return rules if together or not in_parts else ()
 
 
 def _rows(module: str, rules: Sequence[Rule], table: Callable[[str], tuple[Pass, ...]]) -> tuple[Pass, ...]:
@@ -118,7 +128,7 @@ def _rows(module: str, rules: Sequence[Rule], table: Callable[[str], tuple[Pass,
             p
             for stage in STAGES
             for p in table(stage)
-            if (p.source.startswith(f"{module}:") if isinstance(p.source, str) else {*p.rules} <= {*rules})
+            if (p.source.split(":")[0] == module if isinstance(p.source, str) else {*p.rules} <= {*rules})
         )
     )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ortconv.optimizer.basic import broadcast, eliminate, fold_conv, fold_matmul, fold_product, pad
-from ortconv.optimizer.passes import Pass
+from ortconv.optimizer.passes import Pass, rules_of
 from ortconv.optimizer.quantizers import DEQUANTIZE, QUANTIZERS
+
+_LEVEL1 = (eliminate, broadcast, fold_conv, pad, fold_matmul, fold_product)
 
 SHARING = Pass("ConstantSharing", "basic.sharing:share_constants")
 SHAPES = Pass("ShapePropagation", "propagation:propagate")
@@ -17,37 +19,34 @@ PASSES = (
     Pass("UnusedNodeElimination", "basic.unused:remove_unused"),
     Pass("IdentityElimination", eliminate.eliminate_identity),  # shapes may depend on a constant behind an Identity
     SHAPES,
-    Pass(
-        "Level1Rules",
-        (*eliminate.RULES, *broadcast.RULES, *fold_conv.RULES, *pad.RULES, *fold_matmul.RULES, *fold_product.RULES),
-    ),
+    Pass("Level1Rules", [r for module in _LEVEL1 for r in rules_of(module)]),
     Pass("DoubleQDQPairsRemover", "basic.qdq:DOUBLE_PAIRS", *QUANTIZERS),
     SHARING,
     COMMON,
     FOLDING,
     Pass("ClipBoundFolding", "basic.qdq:fold_bound", *DEQUANTIZE, also=(("", "Clip"),)),
     Pass("StackedStepsFusion", "basic.steps:fuse_steps", "Concat"),
-    Pass("ConvBranchFusion", "basic.conv_branches:RULES"),
+    Pass("ConvBranchFusion", "basic.conv_branches"),
     Pass("MatMulAddFusion", "basic.fold_matmul:fuse_matmul_add"),
     Pass("MatMulAddFusion", "basic.fold_matmul:fuse_stacked", "MatMul"),
     RESHAPES,
-    Pass("SwappedAxes", "basic.swapped:RULES", "Transpose", "Reshape", "MatMul", "Gemm"),
+    Pass("SwappedAxes", "basic.swapped", "Transpose", "Reshape", "MatMul", "Gemm"),
     Pass("SqueezePropagation", "basic.squeeze:propagate_squeezes", "Squeeze"),
     Pass("ExpandPropagation", "basic.broadcast:propagate_expands", "Expand"),
     Pass("StoredPartElimination", "basic.stores:read_before_store", "ScatterND", "ScatterElements"),
     Pass("StoredRowsFusion", "basic.stores:join_stored_rows", "ScatterND", "ScatterElements"),
     Pass("TransposedStoreFusion", "basic.stores:fuse_transposed_stores", "ScatterND", "ScatterElements"),
     Pass("StoreFusion", "basic.stores:fuse_stores", "ScatterND", "ScatterElements"),
-    Pass("IndexedMaskFusion", "basic.mask_index:RULES", "Attention", "Gather", "GatherND", "And", "Where"),
+    Pass("IndexedMaskFusion", "basic.mask_index", "Attention", "Gather", "GatherND", "And", "Where"),
     NAN_GUARDS,
     Pass("SoftplusThresholdElimination", "basic.softplus:drop_threshold", "Softplus"),
     Pass("FloorDivisionFusion", "basic.floor_division:fuse_floor_division", "Where"),
-    Pass("RowLookupFusion", "basic.lookup:RULES", "GatherElements", "GatherND"),
+    Pass("RowLookupFusion", "basic.lookup", "GatherElements", "GatherND"),
     Pass("SliceConcatToSpaceToDepthFusion", "basic.space_to_depth:fuse_space_to_depth", "Slice"),
     Pass("GeluFusion", "basic.layer_norm:fuse_gelu", "Erf"),
     Pass("LayerNormFusion", "basic.layer_norm:LAYER_NORM", "ReduceMean", "GlobalAveragePool", "LayerNormalization"),
     Pass("GroupNormFusion", "basic.group_norm:fuse_group_norm", "GroupNormalization", for_cpu=True),
-    Pass("ChannelScaleFusion", "basic.channel_scales:RULES", "Conv", also=QUANTIZERS),
+    Pass("ChannelScaleFusion", "basic.channel_scales", "Conv", also=QUANTIZERS),
     Pass("QDQPropagation", "basic.qdq:propagate", *QUANTIZERS),
     Pass("EnsureUniqueDQForNodeUnit", "basic.qdq:give_each_reader_its_own", *QUANTIZERS),
     Pass("TransposedWeights", "basic.qdq:transpose_weight", *DEQUANTIZE),

@@ -57,8 +57,6 @@ def eliminate_gathered_operand(m: Match) -> Replacement:
     return New(m.root.op, [row if v is gather.out else v for v in m.root.inputs], like=m.root)
 
 
-RULES = eliminate_expanded_operand + eliminate_gathered_operand
-
 MOVABLE = frozenset((*named(Trait.ELEMENTWISE, but=("BitCast", "CastLike")), *BROADCASTING)) - {"Div", "Mod"}
 """Operators that may move before an Expand. A division of integers could fail for an element of which an Expand makes no copies."""
 

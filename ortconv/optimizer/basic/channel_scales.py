@@ -161,6 +161,3 @@ def _with_signs(q: Quantized, factors: Array) -> NewInput | None:
     signs = np.where(negative, -1, 1).astype(codes.dtype)
     flipped: Array = codes * signs.reshape(-1, *(1,) * (codes.ndim - 1))
     return flipped
-
-
-RULES = scale_filters + unscale_filters + scale_results

@@ -87,6 +87,3 @@ def _merged(m: Match, taps: Array, pads: tuple[int, ...] | None, bias: Array | N
     w[tuple(window)] += taps
     total = np.zeros(len(w)) if m.b is None else wide(m.b)
     return with_weights(m, w, total if bias is None else total + bias)
-
-
-RULES = merge_convolutions + merge_skip

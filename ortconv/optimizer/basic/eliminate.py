@@ -23,7 +23,7 @@ from ortconv.optimizer.conditions import (
     is_filled_with,
     without_absent,
 )
-from ortconv.optimizer.engine import New, Replacement, rule, rules_in
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.permutation import identity, transpose_perm
 from ortconv.optimizer.shapes import Element, dim_of, elements
@@ -367,6 +367,3 @@ def fuse_label_encoders(m: Match) -> Replacement:
         _default(second.values): values[-1],
     }
     return New("LabelEncoder", [m.x], attrs, domain=_ML, like=m.root)
-
-
-RULES = rules_in(globals())

@@ -26,7 +26,7 @@ from ortconv.optimizer.conditions import (
     same_dim,
     wide,
 )
-from ortconv.optimizer.engine import New, Replacement, rule, rules_in
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P, with_factor
 
 
@@ -306,5 +306,3 @@ def fold_batch_norm_arithmetic(m: Match) -> Replacement:
 
 
 BATCH_NORMS = (*fold_conv_batch_norm, *fold_branches_batch_norm, *fold_batch_norm_conv)
-
-RULES = rules_in(globals())

@@ -106,6 +106,3 @@ def _scaled(m: Match, scale: Array, shift: Array | float = 0.0) -> New | None:
     if not added.any() and "b" not in m.bound:
         return scaled
     return New("Add", [scaled, added], {}, like=m.optional_node("sum") or m.root, types=types)
-
-
-RULES = (*fold_product_mul, *fold_branch_scale, *fold_residual_mul, *fold_flattened_batch_norm, *fold_constant_sum)

@@ -37,6 +37,3 @@ def look_up_first_axis(m: Match) -> Replacement:
     if added is not None:
         return New("Gather", [m.x, m.index], {"axis": 0}) if axes_of(added) in ((-1,), (m.index.rank,)) else None
     return New("Gather", [m.x, const.numpy()[..., 0]], {"axis": 0}) if const and m.index.dim(-1) == 1 else None
-
-
-RULES = (*look_up_rows, *look_up_first_axis)

@@ -12,7 +12,7 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.basic.broadcast import from_operand, keeps_shape
 from ortconv.optimizer.conditions import EXPAND, RESHAPES, equal_shapes, numbers, same_dim, uniform
-from ortconv.optimizer.engine import New, Replacement, rule, rules_in
+from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.insertion import LISTS_BY_INPUT
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import Element, dim_of, elements, expressed
@@ -232,6 +232,3 @@ def eliminate_selected_operand(m: Match) -> Replacement:
     if not keeps_shape(m.root, [selected], m.x.shape) or not is_true(m.true):
         return None
     return New(m.root.op, [m.x if v is selected else v for v in m.root.inputs], like=m.root)
-
-
-RULES = rules_in(globals())

@@ -208,6 +208,3 @@ def _runs(elements: Sequence[int | Value]) -> list[NewInput]:
         group = [*run]
         parts += [v for v in group if isinstance(v, Value)] if is_value else [np.array(group, np.int64)]
     return parts
-
-
-RULES = fuse_pad + fuse_crop + fuse_pad_list

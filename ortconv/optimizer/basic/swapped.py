@@ -168,6 +168,3 @@ def add_batch_to_rows(m: Match) -> Replacement:
         return None
     batch = with_axes("Unsqueeze", m.x, [1], m.graph)
     return New("Transpose", [batch], {"perm": Ints(UNSTACKED[_ROWS_FIRST])}, like=m.root)
-
-
-RULES = (*swap_scores, *pool_other_axis, *fold_transpose_into_weights, *split_heads_first, *add_batch_to_rows)

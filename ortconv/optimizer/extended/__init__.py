@@ -54,7 +54,7 @@ PASSES = (
     Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),
     Pass("ReshapeFusion", "basic.reshape:merge_reshapes"),
     Pass("PatchMergingFusion", "basic.space_to_depth:merge_patches", "Slice"),
-    Pass("EinsumFusion", "extended.einsum:RULES"),
+    Pass("EinsumFusion", "extended.einsum"),
     *attention.PASSES,
     Pass("ShapePartFusion", "extended.shape_parts:fuse_part", "Shape"),
     Pass("ShapeSelectFusion", "extended.shape_parts:fuse_select", "Where"),

@@ -124,6 +124,3 @@ def compute_before_split(m: Match) -> Replacement:
         return None
     inner = New(m.root.op, [m.x, operand], {}, like=m.root, types=[m.x.type])
     return New("Reshape", [inner, m.shape], like=reshape)
-
-
-RULES = permute + multiply_by_weights + multiply_stacks + compute_before_split

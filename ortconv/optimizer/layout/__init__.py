@@ -9,8 +9,8 @@ PASSES = (
     Pass("NhwcTransformer", "layout.nhwc:convert_regions", "QLinearConv"),
     Pass("LinearResizeOfBytes", "layout.resize:resize_as_float", "Resize"),
     RESIZES,  # again: LinearResizeOfBytes makes Resizes of floats
-    Pass("PReluFusion", "layout.prelu:RULES", "PRelu"),
-    Pass("ConvAddActivationFusion", "layout.conv_add:RULES"),
+    Pass("PReluFusion", "layout.prelu", "PRelu"),
+    Pass("ConvAddActivationFusion", "layout.conv_add"),
     Pass("NchwcTransformer", "layout.nchwc:block_channels"),
     SCALARS,  # again: a single channel may be the last axis now
 )

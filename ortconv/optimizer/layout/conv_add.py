@@ -43,6 +43,3 @@ def fuse_hard_swish(m: Match) -> Replacement:
     """x * HardSigmoid<1/6, 0.5>(x) with x = FusedConv(...)  ->  FusedConv<HardSwish>"""
     conv = m.node("conv")
     return with_activation(conv, {"activation": "HardSwish"}) if m.node("again") is conv else None
-
-
-RULES = fuse_conv_add + fuse_activation + fuse_hard_swish

@@ -16,17 +16,6 @@ STEEPEST = 1e6
 """Steeper slopes are not rewritten, because weights of a convolution would be multiplied by them."""
 
 
-@rule("PReluFusion", P("PRelu", "x", C("slope")))
-def replace_prelu(m: Match) -> Replacement:
-    """PRelu(x, slopes up to 1)  ->  Max(x, x * slopes)"""
-    slopes, types = m.tensor("slope").numpy(), (m.root.out.type,)
-    usable = np.isfinite(slopes).all() and np.all(slopes <= 1) and np.all(slopes != 0)  # 0 * inf is NaN
-    if not is_float(m.x) or not usable:
-        return None
-    scaled = New("Mul", [m.x, m.slope], {}, types=types)
-    return New("Max", [m.x, scaled], {}, like=m.root, types=types)
-
-
 def _steep_slopes(m: Match) -> Array | None:
     """The slopes of the matched PRelu, one for each channel, if some are above 1, and their factors fit both convolutions."""
     w, w2, group = m.tensor("w").shape, m.tensor("w2").shape, m.root.attr("group", 1)
@@ -69,4 +58,12 @@ def flatten_slopes(m: Match) -> Replacement:
     return New(after.op, inputs, domain=after.domain, like=after)
 
 
-RULES = flatten_slopes + replace_prelu
+@rule("PReluFusion", P("PRelu", "x", C("slope")))
+def replace_prelu(m: Match) -> Replacement:
+    """PRelu(x, slopes up to 1)  ->  Max(x, x * slopes)"""
+    slopes, types = m.tensor("slope").numpy(), (m.root.out.type,)
+    usable = np.isfinite(slopes).all() and np.all(slopes <= 1) and np.all(slopes != 0)  # 0 * inf is NaN
+    if not is_float(m.x) or not usable:
+        return None
+    scaled = New("Mul", [m.x, m.slope], {}, types=types)
+    return New("Max", [m.x, scaled], {}, like=m.root, types=types)

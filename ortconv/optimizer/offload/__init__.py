@@ -8,13 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 from itertools import groupby
 
-from ortconv.optimizer.passes import Pass
+from ortconv.optimizer.passes import Pass, rules_of
 
 _FAMILIES = (
     "activation", "arithmetic", "attention", "matmul", "einsum", "convolution", "movement", "resize", "quantization",
     "normalization", "masks",
 )  # fmt: skip
-_RULES = [r for family in _FAMILIES for r in import_module(f"{__name__}.{family}").RULES]
+_RULES = [r for family in _FAMILIES for r in rules_of(import_module(f"{__name__}.{family}"))]
 
 OPT_IN = (
     Pass("Float16ToFloat32", "offload.float32:compute_in_float32"),

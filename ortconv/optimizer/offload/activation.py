@@ -9,7 +9,7 @@ from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import greatest
-from ortconv.optimizer.engine import New, NewInput, Replacement, rule, rules_in
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import add, div, is_float, mul, op, sub, unary
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.standard_forms import BOUNDS_ARE_INPUTS, clipped, gelu_by_erf, gelu_by_tanh, is_by_tanh
@@ -188,6 +188,3 @@ def erf_by_tanh(m: Match) -> Replacement:
     for c in ERF_COEFFICIENTS[1:]:
         polynomial = add(mul(polynomial, square), c)
     return op("Tanh", mul(polynomial, t))
-
-
-RULES = rules_in(globals())

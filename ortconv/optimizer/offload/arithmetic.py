@@ -132,6 +132,3 @@ def cosine(m: Match) -> Replacement:
     """
     sine = op("Sin", mul(m.x, 0.5))
     return sub(1, mul(mul(sine, sine), 2))
-
-
-RULES = pairs + power + division + subtraction + negation + magnitude + ceiling + reciprocal + cosine

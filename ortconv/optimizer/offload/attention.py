@@ -47,6 +47,3 @@ def _is_plain(m: Match) -> bool:
     node = m.root
     is_float = node.attr("softmax_precision", int(DType.FLOAT)) == DType.FLOAT
     return only_first(node) and is_float and not node.attr("is_causal", 0) and node.attrs.keys() <= _ATTRIBUTES
-
-
-RULES = attention

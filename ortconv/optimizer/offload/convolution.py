@@ -244,6 +244,3 @@ def fused_conv(m: Match) -> Replacement:
     Opt-in: undoes a fusion in models that were optimized for the CPU earlier.
     """
     return standard_forms.fused_conv(m.root)
-
-
-RULES = images_of_one_row + one_conv_per_group + conv_transpose + depth_first + space_to_depth + plain_pool + fused_conv

@@ -79,6 +79,3 @@ def _ordered(x: NewInput, axes: str, wanted: str) -> NewInput:
         return x
     perm = [axes.index(c) for c in wanted]
     return x.transpose(perm) if isinstance(x, np.ndarray) else transpose(x, perm)
-
-
-RULES = permute + multiply_stacks

@@ -22,6 +22,45 @@ ABSORBING = 2.0**100
 """In float32, the sum of a number of this magnitude and one below 2**75 is the larger number."""
 
 
+def _guarded(scores: P | str) -> P:
+    """Pattern of the Softmax of scores, with zero for NaN."""
+    return P("Where", P("IsNaN", "weights"), C("zero", where=exactly(0)), P("Softmax", scores, name="softmax"))
+
+
+@rule("NanGuardToMul", _guarded(P("Add", "scores", "mask", commutative=True)))
+def guard(m: Match) -> Replacement:
+    """Where(IsNaN(w), 0, w), w = Softmax(scores + mask)  ->  Softmax(scores + Max(mask, -2^100)) * Where(a key is left, 1, 0)
+
+    Opt-in: more nodes; useful only if an accelerator has no Where, and the mask is known before it computes. NaN and infinities
+        of the scores reach the result.
+    """
+    softmax = m.node("softmax")
+    rank = softmax.out.rank
+    if m.weights is not softmax.out or not is_float(m.scores, m.mask) or not m.mask.rank or rank is None:
+        return None
+    if attribute(softmax, "axis") not in (-1, rank - 1) or m.graph.opset() < LAST_AXIS:
+        return None
+    if _is_product(m.mask) or not _is_product(m.scores):
+        return None
+    largest = with_axes("ReduceMax", m.mask, [m.mask.rank - 1], m.graph, keepdims=1)
+    is_left = op("Where", op("Greater", largest, -ABSORBING), 1.0, 0.0)
+    return mul(op("Softmax", add(m.scores, op("Max", m.mask, -ABSORBING)), axis=-1), is_left)
+
+
+LAST_AXIS = 13
+"""The operator set from which Softmax computes along one axis."""
+
+
+def _is_product(scores: Value, accepts: Callable[[Value], bool] = lambda value: True) -> bool:
+    """True if a product of matrices computes a value, perhaps with scales, sums and shapes behind it, of accepted operands."""
+    value: Value | None = scores
+    while (node := own_producer(value, "Add", "Div", "Mul", "Reshape")) is not None:
+        value = node.inputs[0]
+        if not all(map(accepts, node.present_inputs[1:])):
+            return False
+    return producer_of(value, "MatMul") is not None
+
+
 @rule("WhereToMulAdd", P("Where", "mask", "a", "b"))
 def select(m: Match) -> Replacement:
     """Where(mask, a, b)  ->  a * w + b * (1 - w) with w = Where(mask, 1, 0); b + Where(mask, a, 0) for an infinite or very large a
@@ -66,45 +105,6 @@ def _is_selectable(value: Value) -> bool:
     return const is None or bool(np.isfinite(const.numpy()).all()) or (const.size == 1 and not np.isnan(const.item()))
 
 
-def _guarded(scores: P | str) -> P:
-    """Pattern of the Softmax of scores, with zero for NaN."""
-    return P("Where", P("IsNaN", "weights"), C("zero", where=exactly(0)), P("Softmax", scores, name="softmax"))
-
-
-@rule("NanGuardToMul", _guarded(P("Add", "scores", "mask", commutative=True)))
-def guard(m: Match) -> Replacement:
-    """Where(IsNaN(w), 0, w), w = Softmax(scores + mask)  ->  Softmax(scores + Max(mask, -2^100)) * Where(a key is left, 1, 0)
-
-    Opt-in: more nodes; useful only if an accelerator has no Where, and the mask is known before it computes. NaN and infinities
-        of the scores reach the result.
-    """
-    softmax = m.node("softmax")
-    rank = softmax.out.rank
-    if m.weights is not softmax.out or not is_float(m.scores, m.mask) or not m.mask.rank or rank is None:
-        return None
-    if attribute(softmax, "axis") not in (-1, rank - 1) or m.graph.opset() < LAST_AXIS:
-        return None
-    if _is_product(m.mask) or not _is_product(m.scores):
-        return None
-    largest = with_axes("ReduceMax", m.mask, [m.mask.rank - 1], m.graph, keepdims=1)
-    is_left = op("Where", op("Greater", largest, -ABSORBING), 1.0, 0.0)
-    return mul(op("Softmax", add(m.scores, op("Max", m.mask, -ABSORBING)), axis=-1), is_left)
-
-
-LAST_AXIS = 13
-"""The operator set from which Softmax computes along one axis."""
-
-
-def _is_product(scores: Value, accepts: Callable[[Value], bool] = lambda value: True) -> bool:
-    """True if a product of matrices computes a value, perhaps with scales, sums and shapes behind it, of accepted operands."""
-    value: Value | None = scores
-    while (node := own_producer(value, "Add", "Div", "Mul", "Reshape")) is not None:
-        value = node.inputs[0]
-        if not all(map(accepts, node.present_inputs[1:])):
-            return False
-    return producer_of(value, "MatMul") is not None
-
-
 @rule("NanGuardToWeights", _guarded("scores"))
 def unmasked(m: Match) -> Replacement:
     """Where(IsNaN(w), 0, w), w = Softmax(scores)  ->  w, for scores that no mask excludes: products of matrices with constant
@@ -118,7 +118,5 @@ def unmasked(m: Match) -> Replacement:
 def _is_small(value: Value) -> bool:
     return value.constant is not None and bool((np.abs(value.constant.numpy()) < ABSORBING).all())
 
-
-RULES = guard + select + unmasked
 
 MASKS = frozenset(r.name for r in guard + select)

@@ -204,6 +204,3 @@ def fused_matmul(m: Match) -> Replacement:
     Opt-in: undoes a fusion in models that were optimized for the CPU earlier.
     """
     return standard_forms.fused_matmul(m.root)
-
-
-RULES = by_rows + by_gemm + equal_ranks + plain_gemm + fused_gemm + fused_matmul

@@ -16,7 +16,7 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.basic.pad import pad_value
 from ortconv.optimizer.basic.transpose_handlers import compress
 from ortconv.optimizer.conditions import RESHAPES, SLICE_BY_INPUTS, split_sizes, stated_pads
-from ortconv.optimizer.engine import New, NewInput, Replacement, rule, rules_in
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
     integers,
     is_float,
@@ -463,6 +463,3 @@ def cumulative(m: Match) -> Replacement:
     perm = list(range(rank))
     perm[axis], perm[-1] = perm[-1], perm[axis]
     return transpose(op("MatMul", transpose(m.x, perm), triangle), perm)
-
-
-RULES = rules_in(globals())

@@ -11,7 +11,7 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.operands import axes_of
 from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.types import Shape
-from ortconv.optimizer.engine import New, NewInput, Replacement, rule, rules_in
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
     add,
     div,
@@ -229,6 +229,3 @@ def log_softmax(m: Match) -> Replacement:
     d = sub(x, op("GlobalMaxPool", x))
     total = mul(mean(op("Exp", d), (2,), m.graph), columns)
     return reshape(sub(d, op("Log", total)), shape)
-
-
-RULES = rules_in(globals())

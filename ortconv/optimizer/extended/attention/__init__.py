@@ -12,7 +12,7 @@ _ROTARY = ((MICROSOFT, "RotaryEmbedding"), "RotaryEmbedding")
 PASSES = (
     Pass("HeadColumnsFusion", "extended.attention.head_columns:fuse", "Reshape"),
     Pass("RotaryEmbeddingFusion", "extended.attention.rotary:fuse", "Neg", "Sub"),
-    Pass("PartialRotaryFusion", "extended.attention.partial_rotary:RULES", *_ROTARY),
+    Pass("PartialRotaryFusion", "extended.attention.partial_rotary", *_ROTARY),
     Pass("RotaryRowsFusion", "extended.attention.grouped:ROTARY_ROWS", *_ROTARY),
     Pass("RepeatFusion", "extended.attention.repeat:REPEATS", "Expand", "Tile"),
     Pass("MatrixTransposeFusion", "extended.transpose:MATRIX", "Transpose"),

@@ -200,6 +200,3 @@ def _rotate(m: Match, x: Value) -> New | None:
     if not sizes or m.part.dim(3) != 2 * sizes[1]:
         return None
     return by_rows(m, x, num_heads=sizes[0], rotary_embedding_dim=2 * sizes[1])
-
-
-RULES = rotate_heads + rotate_one_row + rotate_first_columns + rotate_rows + rotate_all_rows
