@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.ir.casts import HOLDERS
-from ortconv.ir.graph import Attribute, Floats, Ints, Node, Strings, Value
+from ortconv.ir.graph import Attribute, Floats, Ints, Node, Strings
 from ortconv.ir.operands import clip_bounds, constant_of, ints, producer_of, scalar, source_of
 from ortconv.ir.schema import attribute
 from ortconv.ir.slices import AxisSlice, axis_slices
@@ -63,7 +63,8 @@ def eliminate_slice(m: Match) -> Replacement:
         there only 0 to INT64_MAX does. Also computed bounds.
     """
     x = m.x
-    parts, backs = axis_slices(m.root, elements), _negated(m.root.input(1))
+    parts, negation = axis_slices(m.root, elements), producer_of(source_of(m.root.input(1), *RESHAPES), "Neg")
+    backs = None if negation is None else elements(negation.inputs[0])  # the starts before they are negated
     if parts is None or any(part.step != 1 for part in parts):
         return None
     dims = (dim_of(x, part.axis % x.rank) if x.rank else None for part in parts)
@@ -81,12 +82,6 @@ def list_slice_bounds(m: Match) -> Replacement:
     if all(found is v for found, (v, _) in zip(lists, bounds)):
         return None
     return New("Slice", [m.x, *lists], {}, like=m.root)
-
-
-def _negated(value: Value | None) -> tuple[Element, ...] | None:
-    """The elements of an integer value before they are negated; None for one that is not."""
-    negation = producer_of(source_of(value, *RESHAPES), "Neg")
-    return None if negation is None else elements(negation.inputs[0])
 
 
 @rule("EliminateDropout", P("Dropout", "x", ...))

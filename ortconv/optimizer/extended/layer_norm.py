@@ -94,15 +94,11 @@ def _unscaled_root_mean_square() -> list[P]:
     return divided + [P("Mul", "x", inverse, commutative=True) for inverse in _inverse_roots()]
 
 
-def _factored_root_mean_square() -> list[P]:
-    factors = (P("Mul", inverse, "scale", commutative=True) for inverse in _inverse_roots())
-    return [P("Mul", "x", factor, commutative=True) for factor in factors]
-
-
 _SCALED = [P("Mul", norm, "scale", commutative=True) for norm in _unscaled_root_mean_square()]
+_FACTORS = [P("Mul", inverse, "scale", commutative=True) for inverse in _inverse_roots()]
 
 
-@rule("SimplifiedLayerNormFusion", *_SCALED, *_factored_root_mean_square())
+@rule("SimplifiedLayerNormFusion", *_SCALED, *(P("Mul", "x", factor, commutative=True) for factor in _FACTORS))
 def fuse_root_mean_square(m: Match) -> Replacement:
     """x / Sqrt(ReduceMean(x ^ 2) + epsilon) * scale  ->  SimplifiedLayerNormalization(x, scale)
 

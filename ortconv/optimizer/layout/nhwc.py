@@ -93,9 +93,11 @@ TRANSPOSING = ("QLinearConv", "QLinearSoftmax")
 
 
 def _is_kept(node: Node) -> bool:
-    """False for a Slice of unknown axes, and for a Resize that has other results in channels-last layout, or varying sizes."""
+    """False for a Slice of unknown axes, a Softmax along another axis than the channels, and a Resize of other results or sizes."""
     if node.op == "Slice":
         return bool(ints(node.input(3)))
+    if node.op == "QLinearSoftmax":
+        return node.attr("axis", -1) in (1, 1 - (node.out.rank or 0)) and node.attr("opset", 0) >= 13
     return node.op != "Resize" or _is_same_resize(node)
 
 
@@ -117,12 +119,6 @@ def _is_exact(node: Node, does: Resizing[int]) -> bool:
     if len(factors) < 2 or node.out.dtype is DType.FLOAT:
         return len(factors) == 2
     return does.coordinates in HALVES and all(np.frexp(f)[0] == 0.5 and f <= 512 for f in factors)
-
-
-def _is_of_channels(node: Node) -> bool:
-    """False for a Softmax along another axis than the channels."""
-    is_channels = node.attr("axis", -1) in (1, 1 - (node.out.rank or 0)) and node.attr("opset", 0) >= 13
-    return node.op != "QLinearSoftmax" or is_channels
 
 
 def _results(node: Node) -> list[Value]:
@@ -163,7 +159,7 @@ def _images(node: Node) -> list[Value]:
     if form is None or node.attr("channels_last", 0) or not _makes_images(node, form.types):
         return []
     is_per_tensor = node.op not in OPS or all(map(is_single, node.inputs[1:]))
-    if not (is_per_tensor and _is_kept(node) and _is_of_channels(node)):
+    if not (is_per_tensor and _is_kept(node)):
         return []
     images = [node.input(slot) for slot in form.images(node)]
     if not all(_may_be_image(v, node.out.rank, form.types) for v in images):

@@ -66,7 +66,8 @@ def lower_transpose(m: Match) -> Replacement:
     Opt-in: useful only for an accelerator that supports only up to rank 4.
     """
     move, out = m.node("move"), m.root.out.static_shape
-    if out is None or (m.x.rank or 0) <= MOST_AXES or (move is m.root and _is_before_reshape(move)):
+    has_reshape = not move.out.is_output and [reader.op in RESHAPES for reader in move.out.consumers] == [True]
+    if out is None or (m.x.rank or 0) <= MOST_AXES or (move is m.root and has_reshape):
         return None
     found = _moved(_flat(m.x, m.root), m.x, move, MOST_AXES if move is m.root else MOST_PARTS)
     return None if found is None else reshape(found, out)
@@ -120,11 +121,6 @@ def _moves(axes: int) -> list[tuple[int, ...]]:
     runs = [[range(a, b) for a, b in pairwise((0, *cut, axes))] for cut in cuts]
     moves = [tuple(chain.from_iterable(order)) for parts in runs for order in permutations(parts)]
     return sorted(moves, key=lambda move: move[-1] != axes - 1)
-
-
-def _is_before_reshape(move: Node) -> bool:
-    """True for a node whose only reader is the root of the pattern with a Reshape after it."""
-    return not move.out.is_output and [reader.op in RESHAPES for reader in move.out.consumers] == [True]
 
 
 @rule("ConcatToRank4", P(RESHAPES, P("Concat", ..., name="concat"), ...))

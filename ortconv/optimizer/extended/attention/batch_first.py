@@ -188,13 +188,9 @@ def _move(node: Node, value: Value) -> tuple[Push, Perm] | None:
             slots = [
                 slot for slot in found.slots if (v := node.inputs[slot]) is not None and (v.rank or 0) > len(swap) - 2
             ]
-            return (found._replace(slots=tuple(slots)), swap) if _swaps_rows(node, found) else None
+            swaps = all(v is None or p in (None, swap_rows(v.rank or 0)) for v, p in zip(node.outputs, found.perms))
+            return (found._replace(slots=tuple(slots)), swap) if swaps else None
     return None
-
-
-def _swaps_rows(node: Node, found: Push) -> bool:
-    pairs = zip(node.outputs, found.perms, strict=True)
-    return all(v is None or perm in (None, swap_rows(v.rank or 0)) for v, perm in pairs)
 
 
 def _moved(node: Node, found: Push) -> list[Value]:

@@ -38,11 +38,6 @@ class Factors(NamedTuple):
         source = self.axes[axis]
         return 1 if source is None else self.value.dim(source)
 
-    def are_copies(self, columns: Array) -> bool:
-        """True if the value has the columns 0, 1, ..., and the factors have them in this order."""
-        width = int(columns[-1]) + 1
-        return self.value.dim(self.column_axis) == width and np.array_equal(self.columns, columns)
-
     def moved(self, value: Value, sources: tuple[int | None, ...] | None) -> Factors | None:
         """The same factors as copies of a value whose axes are those of the present one; None if they are unknown."""
         axes = None if sources is None else tuple(None if a is None else sources[a] for a in self.axes)
@@ -69,9 +64,10 @@ def copied_from(factors: Value, columns: Array) -> Factors | None:
     """The last value whose columns 0, 1, ... the factors have in this order, before any functions that apply to more columns.
     None if there is none.
     """
-    found, narrow = None, False
+    found, narrow, width = None, False, int(columns[-1]) + 1
     for source in sources_of(factors):
-        was_narrow, narrow = narrow, source.are_copies(columns)
+        was_narrow, narrow = narrow, source.value.dim(source.column_axis) == width
+        narrow = narrow and np.array_equal(source.columns, columns)
         if narrow and not was_narrow:
             found = source
     return found
