@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from ortconv.ir.value import Value
 
 ANONYMOUS = re.compile(r"\?|unk__\d+$|\w+_\d+_o\d+__d\d+$|.+_dim_\d+$")
-"""Pattern of the symbols that shape inference invents, in ortconv, onnx, ONNX Runtime's tools (Slice_12_o0__d1) and torch
-(Gatherlogits_dim_1)."""
+"""Pattern of invented symbols, in ortconv, onnx, ONNX Runtime's tools (Slice_12_o0__d1) and torch (Gatherlogits_dim_1)."""
 
 TIMES = "·"
 """Separator of the factors in the name of a dimension that is a product of others, a number first: 4·batch."""

@@ -121,9 +121,7 @@ _BEFORE = (BATCH_NORM, P(("Flatten", "Reshape"), BATCH_NORM, ..., name="flat"))
     *(P("MatMul", before, C("w")) for before in _BEFORE),
 )
 def fold_batch_norm_product(m: Match) -> Replacement:
-    """Gemm(Flatten(BatchNormalization(x)), w, c)  ->  Gemm(Flatten(x), w', c'); also with MatMul, and with Reshape or
-    nothing instead of Flatten
-    """
+    """Gemm(Flatten(BatchNormalization(x)), w, c)  ->  Gemm(Flatten(x), w', c'); also MatMul, and Reshape or nothing for Flatten"""
     affine, product, w = batch_norm(m.node("bn")), m.root, m.tensor("w")
     if affine is None or w.dtype not in FLOATS or product.attr("transA", 0) or {w.rank, product.out.rank} != {2}:
         return None

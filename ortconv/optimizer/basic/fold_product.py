@@ -60,9 +60,7 @@ _FLAT = [P(("Flatten", "Reshape"), product, ..., name="flat") for product in (_P
 
 @rule("MatMul_BatchNormalization_Fusion", *(P("BatchNormalization", flat, *PARAMETERS) for flat in _FLAT))
 def fold_flattened_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(Flatten(MatMul(x, w)))  ->  Flatten(MatMul(x, w') + b'), for a stack of matrices x whose rows
-    are flattened
-    """
+    """BatchNormalization(Flatten(MatMul(x, w)))  ->  Flatten(MatMul(x, w') + b'), for stacks x whose rows are flattened"""
     affine, flat = batch_norm(m.root), m.node("flat")
     if affine is None or m.tensor("w").rank != 2 or (m.x.rank or 0) < 3 or m.w.dtype not in FLOATS:
         return None

@@ -58,9 +58,7 @@ def undo(done: Widened) -> None:
 
 
 def complete(graph: Graph, done: Widened, context: Context) -> int:
-    """Give inputs and outputs of the graph their float16 back, with Casts, and remove the Casts that became superfluous. Return the
-    number of nodes that were changed.
-    """
+    """Give inputs and outputs their float16 back, with Casts, and remove superfluous Casts. Return the number of changed nodes."""
     changed = [node for node in graph.walk() if not done.types.keys().isdisjoint(_operands(node))]
     first = next(iter(graph), None)
     for value in filter(done.types.__contains__, graph.inputs):

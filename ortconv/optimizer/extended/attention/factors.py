@@ -61,9 +61,7 @@ def sources_of(factors: Value) -> Iterator[Factors]:
 
 
 def copied_from(factors: Value, columns: Array) -> Factors | None:
-    """The last value whose columns 0, 1, ... the factors have in this order, before any functions that apply to more columns.
-    None if there is none.
-    """
+    """The last value whose columns 0, 1, ... are those of the factors, before functions of more columns; None if there is none."""
     found, narrow, width = None, False, int(columns[-1]) + 1
     for source in sources_of(factors):
         was_narrow, narrow = narrow, source.value.dim(source.column_axis) == width

@@ -231,9 +231,7 @@ def _swapped(rows: Value, parts: tuple[int, int, int], before: Node) -> Value:
 
 
 def merges(root: Node, heads: Value) -> bool:
-    """True for the Transpose that merges heads, or a Reshape that merges those of one row, perhaps in groups, into a shape that is
-    known up to the batch.
-    """
+    """True for the Transpose that merges heads, or a Reshape of one row, perhaps in groups, to a shape known up to the batch."""
     if transpose_perm(root) == MERGE:
         return True
     dims, sizes = root.out.shape or (), numbers(*(heads.shape or ())[1:])

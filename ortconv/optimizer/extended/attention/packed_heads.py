@@ -1,6 +1,4 @@
-"""Query, key and value, or only the last two, that are selected along an axis of their own become parts of the rows, or columns of
-each head.
-"""
+"""Query, key and value, or the last two, selected along an axis of their own become parts of rows, or columns of each head."""
 
 from __future__ import annotations
 
