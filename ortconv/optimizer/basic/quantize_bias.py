@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Node
 from ortconv.ir.operands import quantizer_of_result
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.engine import New, Replacement, rule
@@ -34,20 +34,16 @@ def quantize_bias(m: Match) -> Replacement:
     """
     root, result = m.root, quantizer_of_result(m.root)
     y = None if result is None else quantizer(result)
-    unit = None if y is None else _unit(root, y)
-    reals = None if unit is None or _is_stored(m.b, root, unit) else constant_reals(m.b, root)
-    codes = None if unit is None or reals is None else rounded_bias(reals, unit, y)
-    if unit is None or codes is None or root.attr("alpha", 1.0) != 1 or root.attr("beta", 1.0) != 1:
+    unit, stored = None if y is None else _unit(root, y), dequantized(m.b, root)
+    if unit is None or (stored is not None and is_in_unit(stored, unit)):
+        return None
+    reals = constant_reals(m.b, root)
+    codes = None if reals is None else rounded_bias(reals, unit, y)
+    if codes is None or root.attr("alpha", 1.0) != 1 or root.attr("beta", 1.0) != 1:
         return None
     scale = unit.astype(np.float32).reshape(() if unit.size == 1 else -1)
     domain = "" if m.x.producer is None else m.x.producer.domain
     return New(root.op, [m.x, m.w, dequantizer_like(m.b, [codes, scale], domain)], like=root)
-
-
-def _is_stored(b: Value, reader: Node, unit: Array) -> bool:
-    """True if a bias is stored as int32 in this unit."""
-    q = dequantized(b, reader)
-    return q is not None and is_in_unit(q, unit)
 
 
 def _unit(node: Node, y: Quantized) -> Array | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Ints, Value
+from ortconv.ir.graph import Ints
 from ortconv.ir.operands import axes_of, producer_of, scalar
 from ortconv.ir.schema import attribute
-from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.basic import layer_norm as basic
 from ortconv.optimizer.conditions import channels_of, equal_shapes, exactly, keeps_rank, per_channel, same_dim
@@ -34,9 +33,10 @@ def fuse_channel_norm(m: Match) -> Replacement:
     rank, channels = x.rank or 0, channels_of(x)
     if x.dtype is not DType.FLOAT or not channels or not basic.is_group((channels,)):
         return None
-    inputs = [_of_channels(value, rank, channels) for value in m.values("scale", "bias")]
+    given = m.values("scale", "bias")
+    inputs = [v.astype(np.float32) for value in given if (v := per_channel(value, rank, channels)) is not None]
     epsilon = basic.epsilon_of(m, DType.FLOAT)
-    if epsilon is None or not _averages_channels(m) or any(v is None for v in inputs):
+    if epsilon is None or not _averages_channels(m) or len(inputs) < len(given):
         return None
     last = channels_to_last(rank)
     moved = (permuted_type(x.type, last),)
@@ -50,11 +50,6 @@ def _averages_channels(m: Match) -> bool:
     axes = ((1,), (1 - (m.x.rank or 0),))
     along = all(axes_of(node) in axes and node.attr("keepdims", 1) for node in basic.reductions(m))
     return along and basic.has_plain_operands(m)
-
-
-def _of_channels(value: Value, rank: int, channels: int) -> Array | None:
-    elements = per_channel(value, rank, channels)
-    return None if elements is None else elements.astype(np.float32)
 
 
 _NORM = P("LayerNormalization", "x", "scale", name="norm")

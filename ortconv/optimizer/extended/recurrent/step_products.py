@@ -69,17 +69,13 @@ def _replace(graph: Graph, key: Key, products: list[tuple[int, Node]], context: 
         return False
     label, before = nodes[0].label, len(graph)
     make = Maker(nodes[0])
-    product = _product_of(make, make.part(x, axis, indices[0], len(indices)), w, transposed, bias)
+    rows = make.part(x, axis, indices[0], len(indices))
+    matrix = make.constant(np.ascontiguousarray(array_of(w).T)) if transposed else w
+    shape = (*(rows.shape or ())[:-1], matrix.dim(1))
+    product = make.node("MatMul", [rows, matrix], {}, shape)
+    product = product if bias is None else make.node("Add", [product, bias], {}, shape)
     for index, node in products:
         graph.replace(node.out, make.element(product, axis, index - indices[0], node.out.shape))
     removed = sum(graph.remove_dead(node) for node in nodes)
     context.record("StepProductFusion", label, removed, len(graph) + removed - before)
     return True
-
-
-def _product_of(make: Maker, x: Value, w: Value, transposed: bool, bias: Value | None) -> Value:
-    if transposed:
-        w = make.constant(np.ascontiguousarray(array_of(w).T))
-    shape = (*(x.shape or ())[:-1], w.dim(1))
-    result = make.node("MatMul", [x, w], {}, shape)
-    return result if bias is None else make.node("Add", [result, bias], {}, shape)
