@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
-from ortconv.ir.operands import axes_of, only_reader
+from ortconv.ir.operands import axes_of, reader_of
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Shape
@@ -71,7 +71,10 @@ class Region:
         """The numbers of Squeezes and Unsqueezes that vanish, and of Squeezes that appear, if the Squeezes move."""
         vanishing = sum(not self._is_read_outside(node.out) for node in self.squeezes)
         vanishing += sum(1 for value in self.values() for _ in self._unsqueezes(value))
-        return vanishing, sum(self._is_read_outside(node.out) and not self._merges(node.out) for node in self.nodes)
+        left = [node.out for node in self.nodes if self._is_read_outside(node.out)]
+        return vanishing, sum(
+            reader_of(value, *RESHAPES) is None for value in left
+        )  # the others merge with their reader
 
     def meets_convolution(self) -> bool:
         """True if a node of the region will read the result of a convolution."""
@@ -98,11 +101,6 @@ class Region:
 
     def _is_read_outside(self, value: Value) -> bool:
         return value.is_output or any(user not in self.nodes and not self._undoes(user) for user in value.consumers)
-
-    def _merges(self, value: Value) -> bool:
-        """True if a Squeeze of this value becomes one node with the only node that reads it."""
-        reader = only_reader(value)
-        return reader is not None and reader.graph is self.graph and reader.domain == "" and reader.op in RESHAPES
 
     def _undoes(self, user: Node) -> bool:
         """True for an Unsqueeze of the same axes."""

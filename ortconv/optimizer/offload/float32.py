@@ -103,7 +103,8 @@ def _half_attributes(graph: Graph) -> dict[tuple[Node, str], Attribute]:
     found: dict[tuple[Node, str], Attribute] = {}
     for node in graph.walk():
         for name, a in node.attrs.items():
-            if (a.dtype if isinstance(a, Tensor) else name in TYPE_ATTRIBUTES and a) == DType.FLOAT16:
+            type = a.dtype if isinstance(a, Tensor) else a if name in TYPE_ATTRIBUTES else None
+            if type == DType.FLOAT16:
                 found[node, name] = a
     return found
 
