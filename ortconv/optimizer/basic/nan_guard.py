@@ -102,10 +102,9 @@ def _is_repeat(node: Node) -> bool:
 
 _PRODUCTS = ("MatMul", "Gemm", "MatMulNBits", "DynamicQuantizeMatMul")
 _OF_TWO = ("Add", "Mul", "Div")
-_KEEPS_NAN = (
-    *_OF_TWO,
-    "Reshape", "Unsqueeze", "Expand", "Tile", "Transpose", "RotaryEmbedding", "LayerNormalization", "SimplifiedLayerNormalization",
-)  # fmt: skip
+_NORMS = ("RotaryEmbedding", "LayerNormalization", "SimplifiedLayerNormalization")
+_KEEPS_NAN = (*_OF_TWO, *_NORMS, "Reshape", "Unsqueeze", "Expand", "Tile", "Transpose")
+_FINITE = (*_PRODUCTS, *_NORMS, "Add", "Sub", "Mul", "Neg", "Cos", "Sin", "Cast")
 
 
 def _is_computed_from(operand: Value, source: Value) -> bool:
@@ -131,12 +130,6 @@ def _keeps_finite(node: Node) -> bool:
         divisor = constant_of(node.inputs[1])
         return divisor is not None and bool(np.all(divisor.numpy()))
     return traits(node).has(Trait.MOVES, Trait.JOINS) or node.op in _FINITE
-
-
-_FINITE = (
-    "Add", "Sub", "Mul", "Neg", "Cos", "Sin", "Cast", *_PRODUCTS,
-    "RotaryEmbedding", "LayerNormalization", "SimplifiedLayerNormalization",
-)  # fmt: skip
 
 
 def leaves_a_key(mask: Value | None) -> bool:

@@ -15,9 +15,7 @@ from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import Element, dim_of, expressed, refined, target
 
-_GEMM = P(
-    "Gemm", P("Reshape", "x", ..., name="flat", shared=True), C("weight"), C("bias", optional=True), name="gemm"
-)  # fmt: skip
+_GEMM = P("Gemm", P("Reshape", "x", ..., name="flat", shared=True), C("weight"), C("bias", optional=True), name="gemm")
 
 
 @rule("GemmRowsFusion", P("Reshape", _GEMM, ..., name="whole"))

@@ -168,9 +168,7 @@ def erf_gelu(m: Match) -> Replacement:
 ERF_RANGE = 4.0
 """Beyond this number, Erf is 1 in float32."""
 
-ERF_COEFFICIENTS = (
-    10.66762357, -25.10578973, 23.51761075, -10.25178865, -0.18880895, 6.57699081, 4.51351882,
-)  # fmt: skip
+ERF_COEFFICIENTS = (10.66762357, -25.10578973, 23.51761075, -10.25178865, -0.18880895, 6.57699081, 4.51351882)
 """Polynomial in the square of t = x / 4, of the highest power first. Tanh of its product with t is Erf(x), off by 6e-8 at most."""
 
 

@@ -188,7 +188,8 @@ def _move(node: Node, value: Value) -> tuple[Push, Perm] | None:
             slots = [
                 slot for slot in found.slots if (v := node.inputs[slot]) is not None and (v.rank or 0) > len(swap) - 2
             ]
-            swaps = all(v is None or p in (None, swap_rows(v.rank or 0)) for v, p in zip(node.outputs, found.perms))
+            pairs = zip(node.outputs, found.perms, strict=True)
+            swaps = all(v is None or perm in (None, swap_rows(v.rank or 0)) for v, perm in pairs)
             return (found._replace(slots=tuple(slots)), swap) if swaps else None
     return None
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
-from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.operands import producer_of
+from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, DType, TensorType
-from ortconv.optimizer.conditions import is_filled_with, is_finite, rounded, same_dim, without_absent
+from ortconv.optimizer.conditions import filler, is_filled_with, is_finite, rounded, same_dim, without_absent
 from ortconv.optimizer.engine import Context, insert_node
 from ortconv.optimizer.extended.recurrent.cell import LstmCell, cell_of
 from ortconv.optimizer.extended.recurrent.making import Maker
@@ -199,11 +200,8 @@ def _low(chain: Chain) -> int:
 
 
 def _is_zero(value: Value) -> bool:
-    node = value.producer
-    if node is not None and node.is_op("ConstantOfShape"):
-        fill = node.attr("value", Tensor.of(np.zeros(1, np.float32)))
-        return fill.size == 1 and fill.item() == 0
-    return is_filled_with(value, 0.0)
+    fill = producer_of(value, "ConstantOfShape")
+    return is_filled_with(value, 0.0) if fill is None else bool(filler(fill) == 0)
 
 
 def _weights(link: ChainLink) -> tuple[Array, Array, Array | None] | None:
