@@ -137,10 +137,7 @@ class Node:
     @property
     def used_output(self) -> Value | None:
         """The first output that a node reads or the graph returns; None if the node is dead."""
-        for value in self.outputs:
-            if value is not None and (value.uses or value.is_output):
-                return value
-        return None
+        return next((v for v in self.outputs if v is not None and v.is_used), None)
 
     @property
     def operator(self) -> str:

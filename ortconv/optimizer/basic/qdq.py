@@ -294,12 +294,9 @@ def _may_be_unit(node: Node, slot: int) -> bool:
 
 def _is_quantized(value: Value) -> bool:
     """True if a Q node reads the value, possibly after an activation."""
-    for user in value.consumers:
-        if is_quantizer(user, "QuantizeLinear"):
-            return True
-        if user.op in ("Relu", "Clip") and any(is_quantizer(u, "QuantizeLinear") for u in user.out.consumers):
-            return True
-    return False
+    readers = value.consumers
+    behind = [user for node in readers if node.op in ("Relu", "Clip") for user in node.out.consumers]
+    return any(is_quantizer(user, "QuantizeLinear") for user in readers + behind)
 
 
 def _duplicate(graph: Graph, dq: Node) -> Value:
