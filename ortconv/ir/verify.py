@@ -70,6 +70,10 @@ def _verify_interface(graph: Graph) -> None:
     linked = sum(1 for _ in graph)
     if linked != len(graph):
         raise GraphError(f"the graph counts {len(graph)} nodes but links {linked}")
+    _verify_constants(graph)
+
+
+def _verify_constants(graph: Graph) -> None:
     for name, value in graph.initializers.items():
         if value.const is None or value.producer is not None or value.name != name:
             raise GraphError(f"initializer '{name}' has no constant, a producer, or another name")

@@ -223,11 +223,14 @@ _WITH_CONSTANTS = ("Add", "Div", "Mul", *_GATES)
 _LONGEST_GATE = 4
 
 
-def _is_gate(gate: Value | None, x: Value | None) -> bool:
-    """True for a value computed from x by a gate, with constants before and after it.
+def _is_gated(value: Value) -> bool:
+    """True for x * gate(x) that a constant factor completes to a Gelu or HardSwish: x * (1 + Erf(x / k)), x * Clip(x + 3, 0, 6)."""
+    product = producer_of(value, "Mul")
+    return product is not None and any(_is_gate(a, b) for a, b in (product.inputs, product.inputs[::-1]))
 
-    A constant factor of x * gate(x) may complete it to a Gelu or HardSwish: x * (1 + Erf(x / k)), x * Clip(x + 3, 0, 6).
-    """
+
+def _is_gate(gate: Value | None, x: Value | None) -> bool:
+    """True for a value computed from x by a gate, with constants before and after it."""
     passed = False
     for _ in range(_LONGEST_GATE):
         node = producer_of(gate, *_WITH_CONSTANTS)
@@ -246,8 +249,7 @@ _SCALED = with_factor("x", C("k"), name="scaling")
 @rule("MulConvFusion", *(P("Conv", x, C("w"), C("b", optional=True)) for x in _SCALED))
 def fold_mul_conv(m: Match) -> Replacement:
     """Conv(x * k, w, b)  ->  Conv(x, w', b), unless k belongs to an activation; also x / k"""
-    product = producer_of(m.x, "Mul")
-    if product is not None and any(_is_gate(a, b) for a, b in (product.inputs, product.inputs[::-1])):
+    if _is_gated(m.x):
         return None
     conv, dtype = m.root, m.tensor("w").dtype
     w, group = wide(m.w), conv.attr("group", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -221,6 +222,15 @@ def sizes_of(reshape: Node) -> list[int] | None:
     return sizes if sizes.count(-1) < 2 else None
 
 
+def _spec_of(reshape: Node, kept: Sequence[int]) -> tuple[int, ...] | None:
+    """The shape with which a Reshape has these axes of the result only; None if there is none."""
+    wanted = target(reshape)
+    if wanted is None:
+        return None
+    dims = refined(wanted, reshape.out)
+    return expressed([dims[axis] for axis in kept], reshape.present_inputs[0])
+
+
 _USUAL_RANK = 4
 """Transposes of more axes lose those of length 1."""
 
@@ -239,9 +249,7 @@ def transpose_fewer_axes(m: Match) -> Replacement:
     kept = [axis for axis, dim in enumerate(shape) if axis == 0 or dim != 1]
     if sizes is None or perm is None or not _USUAL_RANK < len(shape) == len(perm) or len(kept) == len(shape):
         return None
-    wanted = target(first)
-    dims = () if wanted is None else refined(wanted, first.out)
-    spec = expressed([dims[axis] for axis in kept], m.x) if dims else None
+    spec = _spec_of(first, kept)
     if spec is None:
         return None
     order = tuple(kept.index(axis) for axis in perm if axis in kept)

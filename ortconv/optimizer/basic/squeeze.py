@@ -72,9 +72,10 @@ class Region:
         vanishing = sum(not self._is_read_outside(node.out) for node in self.squeezes)
         vanishing += sum(1 for value in self.values() for _ in self._unsqueezes(value))
         left = [node.out for node in self.nodes if self._is_read_outside(node.out)]
-        return vanishing, sum(
-            reader_of(value, *RESHAPES) is None for value in left
-        )  # the others merge with their reader
+        appearing = [
+            value for value in left if reader_of(value, *RESHAPES) is None
+        ]  # the others merge with their reader
+        return vanishing, len(appearing)
 
     def meets_convolution(self) -> bool:
         """True if a node of the region will read the result of a convolution."""

@@ -10,7 +10,7 @@ import numpy as np
 from ortconv.ir.casts import TYPE_ATTRIBUTES, add_cast, read_instead, return_instead
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.kernels import type_text
-from ortconv.ir.schema import schema_of
+from ortconv.ir.schema import Schema, schema_of
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.optimizer.engine import Context
@@ -34,9 +34,7 @@ def widen(graph: Graph) -> Widened | None:
     computes in float16. `complete` or `undo` must follow.
     """
     values = [v for v in _values(graph) if v.dtype is DType.FLOAT16]
-    computing = (node for node in graph.walk() if not node.is_op("Cast"))
-    halves = any(v.dtype is DType.FLOAT16 for node in computing for v in _operands(node))
-    if not halves or not all(map(_may_widen, graph.walk())):
+    if not any(map(_computes_in_half, graph.walk())) or not all(map(_may_widen, graph.walk())):
         return None
     contents = {v: v.const for v in values if isinstance(v.const, Tensor)}
     done = Widened({v: v.type for v in values}, contents, _half_attributes(graph))
@@ -119,6 +117,10 @@ def _restore(value: Value, done: Widened) -> None:
     value.retype(done.types[value])
 
 
+def _computes_in_half(node: Node) -> bool:
+    return not node.is_op("Cast") and any(v.dtype is DType.FLOAT16 for v in _operands(node))
+
+
 def _may_widen(node: Node) -> bool:
     """True if a node may read and return float32 instead of float16."""
     if any("float16" in type_text(v.type) and not isinstance(v.type, TensorType) for v in _operands(node)):
@@ -133,5 +135,9 @@ def _has_float_form(node: Node) -> bool:
     if any(isinstance(v.const, SparseTensor) for v in node.present_inputs):
         return False
     halves = (slot for slot in range(len(node.inputs)) if node.dtype(slot) is DType.FLOAT16)
-    types = [formal and formal.type for formal in map(schema.formal_input, halves)]
-    return all(t is not None and "tensor(float)" in schema.allowed.get(t, (t,)) for t in types)
+    return all(_accepts_float(schema, slot) for slot in halves)
+
+
+def _accepts_float(schema: Schema, slot: int) -> bool:
+    formal = schema.formal_input(slot)
+    return formal is not None and "tensor(float)" in schema.allowed.get(formal.type, (formal.type,))

@@ -184,14 +184,19 @@ def _move(node: Node, value: Value) -> tuple[Push, Perm] | None:
         swap = swap_rows(0 if x is None else x.rank or 0)
         found = push(node, slot, swap, ROW_HANDLERS) if x is not None and x.constant is None and len(swap) > 1 else None
         if found is not None and value in _moved(node, found):
-            # the inputs that have one of the first two axes of the result
-            slots = [
-                slot for slot in found.slots if (v := node.inputs[slot]) is not None and (v.rank or 0) > len(swap) - 2
-            ]
-            pairs = zip(node.outputs, found.perms, strict=True)
-            swaps = all(v is None or perm in (None, swap_rows(v.rank or 0)) for v, perm in pairs)
-            return (found._replace(slots=tuple(slots)), swap) if swaps else None
+            moved = found._replace(slots=_with_rows(node, found, len(swap)))
+            return (moved, swap) if _swaps_rows(node, found) else None
     return None
+
+
+def _with_rows(node: Node, found: Push, rank: int) -> tuple[int, ...]:
+    """The inputs that have one of the first two axes of the result."""
+    return tuple(slot for slot in found.slots if (v := node.inputs[slot]) is not None and (v.rank or 0) > rank - 2)
+
+
+def _swaps_rows(node: Node, found: Push) -> bool:
+    pairs = zip(node.outputs, found.perms, strict=True)
+    return all(v is None or perm in (None, swap_rows(v.rank or 0)) for v, perm in pairs)
 
 
 def _moved(node: Node, found: Push) -> list[Value]:

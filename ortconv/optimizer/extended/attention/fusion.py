@@ -220,10 +220,12 @@ def _may_move_guard(biased: Biased, query: Heads, key: Heads, value: Heads) -> b
     sources = {projected_from(side.source) for side in sides}
     if biased.replaces or biased.layers is not None or len(sources) != 1 or None in sources:
         return False
-    where = producer_of(biased.mask, "Where")
-    numbers = [] if where is None else [scalar(v) for v in where.inputs[1:]]
-    is_never_positive = bool(numbers) and all(n is not None and n <= 0 for n in numbers)
-    return is_never_positive or leaves_a_key(biased.mask)
+    return leaves_a_key(biased.mask) or _is_never_positive(producer_of(biased.mask, "Where"))
+
+
+def _is_never_positive(where: Node | None) -> bool:
+    """True for a Where that selects between two numbers of at most 0."""
+    return where is not None and all((n := scalar(v)) is not None and n <= 0 for v in where.inputs[1:])
 
 
 class After(NamedTuple):

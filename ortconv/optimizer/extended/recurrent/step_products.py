@@ -71,11 +71,15 @@ def _replace(graph: Graph, key: Key, products: list[tuple[int, Node]], context: 
     make = Maker(nodes[0])
     rows = make.part(x, axis, indices[0], len(indices))
     matrix = make.constant(np.ascontiguousarray(array_of(w).T)) if transposed else w
-    shape = (*(rows.shape or ())[:-1], matrix.dim(1))
-    product = make.node("MatMul", [rows, matrix], {}, shape)
-    product = product if bias is None else make.node("Add", [product, bias], {}, shape)
+    product = _product_of(make, rows, matrix, bias)
     for index, node in products:
         graph.replace(node.out, make.element(product, axis, index - indices[0], node.out.shape))
     removed = sum(graph.remove_dead(node) for node in nodes)
     context.record("StepProductFusion", label, removed, len(graph) + removed - before)
     return True
+
+
+def _product_of(make: Maker, rows: Value, matrix: Value, bias: Value | None) -> Value:
+    shape = (*(rows.shape or ())[:-1], matrix.dim(1))
+    product = make.node("MatMul", [rows, matrix], {}, shape)
+    return product if bias is None else make.node("Add", [product, bias], {}, shape)
