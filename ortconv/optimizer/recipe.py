@@ -185,10 +185,7 @@ def text(recipe: Recipe) -> str:
 
 def _described(p: Pass, known: Mapping[str, Pass]) -> Iterator[str]:
     """The lines of a pass: its name, and its rules unless all of them run and have one name."""
-    rules = set(p.rules)
-    name, whole = next(
-        (n, q) for n, q in known.items() if q is p or (p.name == q.name and rules and rules <= {*q.rules})
-    )
+    name, whole = next((name, q) for name, q in known.items() if q is p or _is_part(p, q))
     runs = _runs(whole)
     if p is whole and len(runs) < 2:
         yield f"  {name}"
@@ -196,6 +193,10 @@ def _described(p: Pass, known: Mapping[str, Pass]) -> Iterator[str]:
     yield f"  {name}:"
     label_of = {r: label for label, rules in runs.items() for r in rules}
     yield from (f"    {label}" for label in dict.fromkeys(label_of[r] for r in p.rules))
+
+
+def _is_part(p: Pass, whole: Pass) -> bool:
+    return bool(p.rules) and p.name == whole.name and set(p.rules) <= set(whole.rules)
 
 
 class _Line(NamedTuple):

@@ -16,7 +16,7 @@ from ortconv.ir.kernels import first_release_of_action
 from ortconv.ir.model import NODES_MADE, Arity, Model, SavedFusion
 from ortconv.ir.schema import schema
 from ortconv.ir.tensor import Tensor
-from ortconv.optimizer.engine import Context, New, Out, Replacement, Rule, apply, find
+from ortconv.optimizer.engine import Context, New, NewInput, Out, Replacement, Rule, apply, find
 from ortconv.optimizer.extended import fuse_conv
 from ortconv.optimizer.extended.qdq import drop, elementwise, nbits, product
 from ortconv.optimizer.levels import run_passes
@@ -234,8 +234,12 @@ def _behind(target: Node, root: Node) -> list[Node]:
 def _is_made_of(new: New, nodes: list[Node | None]) -> bool:
     """True if all inputs of the new node are inputs of these nodes; zero points that were absent do not count."""
     there = {value for node in nodes if node is not None for value in node.present_inputs}
-    zeros = (isinstance(s, np.ndarray) and s.itemsize < 4 and not s.any() for s in new.inputs)
-    return all(s is None or is_zero or (isinstance(s, Value) and s in there) for s, is_zero in zip(new.inputs, zeros))
+    others = (source for source in new.inputs if source is not None and not _is_zero_point(source))
+    return all(isinstance(source, Value) and source in there for source in others)
+
+
+def _is_zero_point(source: NewInput) -> bool:
+    return isinstance(source, np.ndarray) and source.itemsize < 4 and not source.any()
 
 
 def _operator_id(new: New, graph: Graph) -> str:

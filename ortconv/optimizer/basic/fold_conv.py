@@ -180,6 +180,10 @@ def branches(concat: Node) -> list[Value]:
     return operands if alike else []
 
 
+def _has_constant_weights(conv: Node) -> bool:
+    return all(v.constant is not None for v in conv.present_inputs[1:])
+
+
 @rule("ConvBNFusion", P("BatchNormalization", P("Concat", ..., name="concat"), *PARAMETERS))
 def fold_branches_batch_norm(m: Match) -> Replacement:
     """BatchNormalization(Concat(Conv, Conv))  ->  Concat(BatchNormalization(Conv), BatchNormalization(Conv)), which are folded
@@ -191,8 +195,7 @@ def fold_branches_batch_norm(m: Match) -> Replacement:
     sizes = numbers(*(v.dim(1) for v in operands))
     if affine is None or not sizes or sum(sizes) != len(affine.scale):
         return None
-    weights = [v for operand in operands if operand.producer for v in operand.producer.present_inputs[1:]]
-    if any(v.constant is None for v in weights):
+    if not all(operand.producer and _has_constant_weights(operand.producer) for operand in operands):
         return None
     parts = [np.split(array_of(v), np.cumsum(sizes)[:-1]) for v in m.root.present_inputs[1:]]
     pairs = zip(operands, *parts, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -128,8 +128,12 @@ def normalized(m: Match) -> Replacement:
     if axis is None or epsilon is None or not has_plain_operands(m) or not is_group(shape[axis:]):
         return None
     affine = [_affine(value, shape, axis) for value in m.values("scale", "bias")] or [ones(shape[axis:], x.dtype)]
+    return _made(x, affine, axis - len(shape), epsilon)
+
+
+def _made(x: Value, affine: Sequence[NewInput], axis: int, epsilon: float) -> Replacement:
     stash: dict[str, Attribute] = {"stash_type": int(DType.DOUBLE)} if x.dtype is DType.DOUBLE else {}
-    attrs = {"axis": axis - len(shape), "epsilon": epsilon, **stash}
+    attrs = {"axis": axis, "epsilon": epsilon, **stash}
     return None if any(v is None for v in affine) else New("LayerNormalization", [x, *affine], attrs)
 
 

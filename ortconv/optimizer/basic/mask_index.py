@@ -142,8 +142,11 @@ def fuse_flat_lookup(m: Match) -> Replacement:
     if m.node("flat").out.shape not in ((size,), (size, 1)):
         return None
     dims = m.index.shape or ()
-    row_by_row = all(d == 1 or s == times(*dims[i + 1 :]) for i, (s, d) in enumerate(zip(found, dims)))
-    return _reshaped(m) if row_by_row and times(*dims) == size else None
+    return _reshaped(m) if _runs_row_by_row(found, dims) and times(*dims) == size else None
+
+
+def _runs_row_by_row(found: Strides, dims: Shape) -> bool:
+    return all(d == 1 or s == times(*dims[i + 1 :]) for i, (s, d) in enumerate(zip(found, dims)))
 
 
 @rule("IndexedMaskFusion", P("GatherND", "x", "index"))

@@ -67,6 +67,10 @@ class Region:
     squeezes: list[Node]
     nodes: dict[Node, Wide] = field(default_factory=dict)
 
+    def fits(self, axes: Axes, ep: str) -> bool:
+        """True for a region of these axes, on this execution provider."""
+        return self.axes == axes and self.squeezes[0].ep == ep
+
     def counts(self) -> tuple[int, int]:
         """The numbers of Squeezes and Unsqueezes that vanish, and of Squeezes that appear, if the Squeezes move."""
         vanishing = sum(not self._is_read_outside(node.out) for node in self.squeezes)
@@ -195,8 +199,7 @@ def _changes(node: Node, around: Sequence[Region], found: Container[Value]) -> W
     handler, axes, ep = HANDLERS.get((node.domain, node.op)), around[0].axes, around[0].squeezes[0].ep
     if handler is None or len(node.present_outputs) != 1 or node.out.rank != len(axes.kept) or node.ep != ep:
         return None
-    alike = all(region.axes == axes and region.squeezes[0].ep == ep for region in around)
-    changes = handler(node, axes) if alike else None
+    changes = handler(node, axes) if all(region.fits(axes, ep) for region in around) else None
     return changes if changes is not None and all(node.inputs[slot] in found for slot in changes.slots) else None
 
 

@@ -158,11 +158,9 @@ def _pad(node: Node, slot: int, perm: Perm) -> Push | None:
     pads = node.attr("pads", Ints()) if "pads" in node.attrs else ints(node.input(1))
     if pads is None and since_version(node) >= PAD_WITH_AXES:
         return Push((0,), (perm,), node.attrs, {3: np.array(perm, np.int64)})
-    rank = len(perm)
-    stated = range(2 * rank) if pads is None else pads
-    if len(stated) != 2 * rank:
+    moved = _moved_pads(range(2 * len(perm)) if pads is None else pads, perm)
+    if moved is None:
         return None
-    moved = [stated[i + side] for side in (0, rank) for i in inverse(perm)]
     if "pads" in node.attrs:
         return Push((0,), (perm,), {**node.attrs, "pads": Ints(moved)})
     places = {1: np.array(moved, np.int64)}
@@ -175,6 +173,12 @@ def _pad_of_axes(node: Node, perm: Perm) -> Push | None:
     if axes is None or stated is None or stated.dtype is None:
         return None
     return Push((0,), (perm,), node.attrs, {3: np.array([perm[a] for a in axes], stated.dtype.numpy)})
+
+
+def _moved_pads(pads: Sequence[int], perm: Perm) -> list[int] | None:
+    """The pads of the axes in their order before Transpose<perm>; None if there are not two for each axis."""
+    rank = len(perm)
+    return [pads[i + side] for side in (0, rank) for i in inverse(perm)] if len(pads) == 2 * rank else None
 
 
 def _reduce(node: Node, slot: int, perm: Perm) -> Push | None:

@@ -54,9 +54,14 @@ def fuse_fast_gelu(m: Match) -> Replacement:
         return None
     if not keeps_rank(m.x, *constants):
         return None
-    inside = {*nodes, m.inner.consumers[0]}
-    shared = any(v.is_read_outside(inside) for node in nodes for v in node.present_outputs)
-    return None if shared or any(n.ep != m.root.ep for n in nodes) else New("FastGelu", [m.x], domain=MICROSOFT)
+    is_private = _is_private(nodes, m.inner.consumers[0], m.root)
+    return New("FastGelu", [m.x], domain=MICROSOFT) if is_private else None
+
+
+def _is_private(nodes: set[Node], reader: Node, root: Node) -> bool:
+    """True if only these nodes and the reader use the values of these nodes, all of the root's provider."""
+    shared = any(v.is_read_outside({*nodes, reader}) for node in nodes for v in node.present_outputs)
+    return not shared and all(node.ep == root.ep for node in nodes)
 
 
 def _polynomial(value: Value, x: Value, nodes: set[Node], constants: list[Value], depth: int) -> Polynomial | None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ortconv.ir.graph import Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Dim, DType, Shape
 from ortconv.optimizer.conditions import is_plain_gemm, numbers, with_shape
@@ -49,7 +50,7 @@ def _product(m: Match, rows: _Rows | None) -> New | None:
         return None
     array = weight.numpy().T if attribute(gemm, "transB") else weight.numpy()
     width = array.shape[-1]
-    if array.shape != (rows.shape[-1], width) or (bias is not None and bias.shape not in ((width,), (1, width))):
+    if array.shape != (rows.shape[-1], width) or not _is_of_columns(bias, width):
         return None
     matrix: NewInput = np.ascontiguousarray(array) if attribute(gemm, "transB") else m.weight
     types = [with_shape(m.x, (*rows.shape[:-1], width))]
@@ -57,6 +58,10 @@ def _product(m: Match, rows: _Rows | None) -> New | None:
     if bias is None:
         return product
     return New("Add", [product, bias if bias.rank == 1 else m.tensor("bias").numpy().reshape(-1)], types=types)
+
+
+def _is_of_columns(bias: Value | None, width: int) -> bool:
+    return bias is None or bias.shape in ((width,), (1, width))
 
 
 class _Rows(NamedTuple):

@@ -169,12 +169,15 @@ def _conv_form(node: Node, x: Value, filters: Sequence[int], blocks: BlockedValu
     group, block = node.attr("group", 1), blocks.block
     out, inner = filters[:2]
     if group == 1:
-        # It pays to leave the blocks if the channels fill at most half of one, unless the image is a single pixel.
-        pays_to_leave = 2 * inner <= block and x.shape is not None and x.shape[2:] != (1, 1)
-        return ConvForm(direct=inner < block and (x not in blocks.of or pays_to_leave))
+        return ConvForm(direct=inner < block and (x not in blocks.of or _pays_to_leave(x, inner, block)))
     if inner == 1 and out == group:
         return None if group % STEP else ConvForm(depthwise=True)
     return None if inner % block or (out // group) % block else ConvForm()
+
+
+def _pays_to_leave(x: Value, channels: int, block: int) -> bool:
+    """True for an image whose channels fill at most half of a block, unless it is a single pixel."""
+    return 2 * channels <= block and x.shape is not None and x.shape[2:] != (1, 1)
 
 
 def _filled_bias(node: Node, b: Value | None, blocks: BlockedValues) -> Value | None:
@@ -373,6 +376,12 @@ HANDLERS: dict[tuple[str, str], Callable[[Node, BlockedValues], bool]] = {
 # ---------------------------------------------------------------------- the pass
 
 
+def _leave_used(node: Node, blocks: BlockedValues) -> None:
+    for value in node.present_outputs:
+        if value.is_used:
+            _leave(node, value, blocks)
+
+
 def block_channels(graph: Graph, context: Context) -> int:
     """Block the channels of convolutions and of the operators between them. Returns the number of changed nodes.
 
@@ -387,9 +396,7 @@ def block_channels(graph: Graph, context: Context) -> int:
         if handler is not None and _makes_images(node) and context.may_touch(node) and handler(node, blocks):
             context.record(NAME, node.label, 1, 1)
     for node in reversed(blocks.replaced):
-        for value in node.present_outputs:
-            if value.is_used:
-                _leave(node, value, blocks)
+        _leave_used(node, blocks)
         graph.remove_dead(node)
     if blocks.replaced:
         context.amend()

@@ -67,11 +67,16 @@ def complete(graph: Graph, done: Widened, context: Context) -> int:
     for value in [v for v in graph.outputs if v in done.types and not v.is_input]:
         return_instead(graph, value, add_cast(graph, value, DType.FLOAT16, None), f"{value.name}_float")
     for node in changed:
-        if node.is_op("Cast") and node.dtype(0) is node.out.dtype:
-            node.parent.replace(node.out, node.present_inputs[0])
-            node.parent.remove_dead(node)
+        _remove_if_superfluous(node)
         context.record(NAME, node.label, 0)
     return len(changed)
+
+
+def _remove_if_superfluous(node: Node) -> None:
+    """Remove a Cast to the type that its input has."""
+    if node.is_op("Cast") and node.dtype(0) is node.out.dtype:
+        node.parent.replace(node.out, node.present_inputs[0])
+        node.parent.remove_dead(node)
 
 
 def compute_in_float32(graph: Graph, context: Context) -> int:

@@ -233,12 +233,17 @@ def quantized_mean(m: Match) -> Replacement:
     x, y, shape = quantized(dq), quantizer(m.root), shape_of(dq.out)
     if x is None or y is None or shape is None or len(shape) != 4 or not same_parameters(x, y):
         return None
-    if mean.op == "ReduceMean" and {axis % 4 for axis in axes_of(mean) or ()} != {2, 3}:
+    if mean.op == "ReduceMean" and not _is_of_images(mean):
         return None
     pool = New("AveragePool", [dq.out], {"kernel_shape": Ints(shape[2:])}, like=mean)
     if mean.out.rank != 4:
         pool = reshape(_requantized(pool, m.s, m.z), shape[:2])
     return New("QuantizeLinear", [pool, m.s, m.z], like=m.root)
+
+
+def _is_of_images(mean: Node) -> bool:
+    """True for a ReduceMean of the last two of four axes."""
+    return {axis % 4 for axis in axes_of(mean) or ()} == {2, 3}
 
 
 @rule("QLinearToQDQ", P(tuple(QDQ_FORMS), ..., domain=MICROSOFT), P("QLinearMatMul", ...))

@@ -205,8 +205,12 @@ def _sides(biased: Biased, after: After) -> Sides | None:
     if multiply is None or heads is None or not _fit(heads, unstack, after.unstack):
         return None
     scale = path.scale * heads[0].scale * heads[1].scale
-    # the attribute can represent no other factors: there, zero means the default
-    return Sides(heads, multiply, unstack, scale) if math.isfinite(scale) and scale != 0 else None
+    return Sides(heads, multiply, unstack, scale) if _is_known(scale) else None
+
+
+def _is_known(scale: float) -> bool:
+    """True for a factor that the `scale` attribute can represent; there, zero means the default."""
+    return math.isfinite(scale) and scale != 0
 
 
 def _may_move_guard(biased: Biased, query: Heads, key: Heads, value: Heads) -> bool:

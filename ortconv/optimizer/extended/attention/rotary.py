@@ -61,8 +61,7 @@ class Tables:
 
     def _constant(self, r: Rotation) -> tuple[Value, Value, Value] | None:
         """Constant factors of all rows, which batches share, or of each row of each batch."""
-        first, second = (None if f is None else _outer(f, r) for f in map(as_copies, (r.cos, r.sin)))
-        batch, rows = first if first is not None and first == second else (None, None)
+        batch, rows = _common_outer(r)
         if batch not in (1, r.dim(0)) or not same_dim(rows, r.dim(r.rows)):
             return None
         cos, sin = (constant_columns(factors, r.columns) for factors in (r.cos, r.sin))
@@ -297,6 +296,12 @@ def _dim(x: Value, axis: int) -> Dim:
 def _outer(factors: Factors, r: Rotation) -> tuple[Dim, Dim]:
     """The numbers of batches and rows."""
     return factors.dim(0), factors.dim(r.rows)
+
+
+def _common_outer(r: Rotation) -> tuple[Dim, Dim]:
+    """The numbers of batches and rows that cosines and sines both have; None if they differ or are unknown."""
+    first, second = (None if factors is None else _outer(factors, r) for factors in map(as_copies, (r.cos, r.sin)))
+    return first if first is not None and first == second else (None, None)
 
 
 def _order(factors: Factors, r: Rotation) -> tuple[int, ...]:

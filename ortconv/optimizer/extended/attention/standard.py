@@ -61,10 +61,8 @@ def _find(node: Node, context: Context) -> _Attention | None:
     if heads is None or not context.may_touch(node, *(n for side in heads for n in side.nodes)):
         return None
     found = _Attention(node, *heads)
-    mask = found.mask
-    # a mask that ONNX Runtime before 1.25 accepts if heads are shared
-    is_for_all_heads = mask is None or mask.rank == 2 or (mask.rank in (3, 4) and mask.dim(-3) == 1)
-    return found if (found.key.copies == 1 or is_for_all_heads) and 0 < found.scale < math.inf else None
+    fits = found.key.copies == 1 or _is_for_all_heads(found.mask)
+    return found if fits and 0 < found.scale < math.inf else None
 
 
 def _heads(node: Node) -> tuple[Heads, Heads, Heads] | None:
@@ -82,6 +80,11 @@ def _agree(query: Heads, key: Heads, value: Heads) -> bool:
     if (key.count, key.copies, key.size) != (value.count, value.copies, query.size):
         return False
     return query.count % (key.count * key.copies) == 0 and (query.copies, value.scale) == (1, 1)
+
+
+def _is_for_all_heads(mask: Value | None) -> bool:
+    """True for a mask that ONNX Runtime before 1.25 accepts if heads are shared."""
+    return mask is None or mask.rank == 2 or (mask.rank in (3, 4) and mask.dim(-3) == 1)
 
 
 def _fuse(f: _Attention, pasts: Pasts, context: Context) -> bool:

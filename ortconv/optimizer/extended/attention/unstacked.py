@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.ir.graph import Ints, Node
+from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import Shape
 from ortconv.optimizer.basic.swapped import UNSTACKED
@@ -42,8 +42,7 @@ def unstack(m: Match) -> Replacement:
     softmax, merge = m.node("softmax"), m.node("merge")
     if len(sides) < 3 or len({side.heads for side in sides}) > 1 or transpose_perm(merge) != _MERGE:
         return None
-    spec = elements(m.shape)  # a 0 other than the first element would copy another dimension
-    if attribute(softmax, "axis") not in (-1, 2) or spec is None or not {0, None}.isdisjoint(spec[1:]):
+    if attribute(softmax, "axis") not in (-1, 2) or _may_copy(m.shape):
         return None
     query, key, value = sides
     left, scale = query.split, m.optional_node("scale")
@@ -56,6 +55,12 @@ def unstack(m: Match) -> Replacement:
     swapped = with_shape(m.root.out, (rows, *query.dims[:2], value.dims[3]))
     apart = New("Transpose", [result], {"perm": Ints((2, 0, 1, 3))}, like=merge, types=[swapped])
     return New("Reshape", [apart, m.shape], like=m.root)
+
+
+def _may_copy(shape: Value) -> bool:
+    """True if the shape of a Reshape may have a 0, other than the first element, which would copy another dimension."""
+    found = elements(shape)
+    return found is None or not {0, None}.isdisjoint(found[1:])
 
 
 class _Side(NamedTuple):

@@ -70,8 +70,7 @@ def _replace(graph: Graph, key: Key, products: list[tuple[int, Node]], context: 
     label, before = nodes[0].label, len(graph)
     make = Maker(nodes[0])
     rows = make.part(x, axis, indices[0], len(indices))
-    matrix = make.constant(np.ascontiguousarray(array_of(w).T)) if transposed else w
-    product = _product_of(make, rows, matrix, bias)
+    product = _product_of(make, rows, w, transposed, bias)
     for index, node in products:
         graph.replace(node.out, make.element(product, axis, index - indices[0], node.out.shape))
     removed = sum(graph.remove_dead(node) for node in nodes)
@@ -79,7 +78,8 @@ def _replace(graph: Graph, key: Key, products: list[tuple[int, Node]], context: 
     return True
 
 
-def _product_of(make: Maker, rows: Value, matrix: Value, bias: Value | None) -> Value:
+def _product_of(make: Maker, rows: Value, w: Value, transposed: bool, bias: Value | None) -> Value:
+    matrix = make.constant(np.ascontiguousarray(array_of(w).T)) if transposed else w
     shape = (*(rows.shape or ())[:-1], matrix.dim(1))
     product = make.node("MatMul", [rows, matrix], {}, shape)
     return product if bias is None else make.node("Add", [product, bias], {}, shape)
