@@ -135,12 +135,12 @@ def _keeps_finite(node: Node) -> bool:
 def leaves_a_key(mask: Value | None) -> bool:
     """True if, after adding the mask, every row of finite scores is still finite for at least one key."""
     if mask is None or mask.constant is None or not mask.constant.rank:
-        return _is_finite_mask(mask)
+        return is_finite_mask(mask)
     added = mask.constant.numpy()
     return bool(np.all(added < np.inf) and np.all(np.isfinite(added).any(axis=-1)))
 
 
-def _is_finite_mask(mask: Value | None) -> bool:
+def is_finite_mask(mask: Value | None) -> bool:
     """True if no element of a mask can be infinite or NaN."""
     if mask is None:
         return True
@@ -150,5 +150,5 @@ def _is_finite_mask(mask: Value | None) -> bool:
     if node is None:
         return False
     if node.is_op("Where"):
-        return _is_finite_mask(node.inputs[1]) and _is_finite_mask(node.inputs[2])
-    return traits(node).has(Trait.MOVES) and _is_finite_mask(node.inputs[0])
+        return is_finite_mask(node.inputs[1]) and is_finite_mask(node.inputs[2])
+    return traits(node).has(Trait.MOVES) and is_finite_mask(node.inputs[0])

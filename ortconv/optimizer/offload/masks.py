@@ -5,13 +5,15 @@ The rules match all masks. `ortconv.pipeline.maximize_offload` uses them for mas
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
-from ortconv.ir.graph import Value
-from ortconv.ir.operands import own_producer, producer_of, scalar
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.operands import producer_of, scalar
 from ortconv.ir.schema import attribute
+from ortconv.optimizer.basic.nan_guard import is_finite_mask
 from ortconv.optimizer.conditions import exactly
 from ortconv.optimizer.engine import New, Replacement, rule
 from ortconv.optimizer.offload.parts import add, is_float, mul, op, sub
@@ -21,6 +23,9 @@ from ortconv.optimizer.standard_forms import with_axes
 ABSORBING = 2.0**100
 """In float32, the sum of a number of this magnitude and one below 2**75 is the larger number."""
 
+EXCLUDING = 2.0**110
+"""What replaces infinity: a finite number beyond ABSORBING."""
+
 
 def _guarded(scores: P | str) -> P:
     """Pattern of the Softmax of scores, with zero for NaN."""
@@ -29,7 +34,9 @@ def _guarded(scores: P | str) -> P:
 
 @rule("NanGuardToMul", _guarded(P("Add", "scores", "mask", commutative=True)))
 def guard(m: Match) -> Replacement:
-    """Where(IsNaN(w), 0, w), w = Softmax(scores + mask)  ->  Softmax(scores + Max(mask, -2^100)) * Where(a key is left, 1, 0)
+    """Where(IsNaN(w), 0, w), w = Softmax(scores + mask)  ->  Softmax(scores + limited mask) * Where(a key is left, 1, 0)
+
+    About -2^110 replaces minus infinity, and -2^100 what lies between: finite elements still exclude less than infinite ones.
 
     Opt-in: more nodes; useful only if an accelerator has no Where, and the mask is known before it computes. NaN and infinities
         of the scores reach the result.
@@ -42,21 +49,22 @@ def guard(m: Match) -> Replacement:
         return None
     if _is_product(m.mask) or not _is_product(m.scores):
         return None
-    largest = with_axes("ReduceMax", m.mask, [m.mask.rank - 1], m.graph, keepdims=1)
-    is_left = op("Where", op("Greater", largest, -ABSORBING), 1.0, 0.0)
-    return mul(op("Softmax", add(m.scores, op("Max", m.mask, -ABSORBING)), axis=-1), is_left)
+    excluded = op("Where", op("Greater", m.mask, -math.inf), 0.0, -1.0)
+    limited = add(op("Max", m.mask, -ABSORBING), mul(excluded, EXCLUDING))
+    is_left = add(with_axes("ReduceMax", excluded, [m.mask.rank - 1], m.graph, keepdims=1), 1.0)
+    return mul(op("Softmax", add(m.scores, limited), axis=-1), is_left)
 
 
 LAST_AXIS = 13
 """The operator set from which Softmax computes along one axis."""
 
 
-def _is_product(scores: Value, accepts: Callable[[Value], bool] = lambda value: True) -> bool:
+def _is_product(scores: Value, accepts: Callable[[Node, Value], bool] = lambda node, value: True) -> bool:
     """True if a product of matrices computes a value, perhaps with scales, sums and shapes behind it, of accepted operands."""
     value: Value | None = scores
-    while (node := own_producer(value, "Add", "Div", "Mul", "Reshape")) is not None:
+    while (node := producer_of(value, "Add", "Div", "Mul", "Reshape")) is not None:
         value = node.inputs[0]
-        if not all(map(accepts, node.present_inputs[1:])):
+        if not all(accepts(node, operand) for operand in node.present_inputs[1:]):
             return False
     return producer_of(value, "MatMul") is not None
 
@@ -108,15 +116,18 @@ def _is_selectable(value: Value) -> bool:
 @rule("NanGuardToWeights", _guarded("scores"))
 def unmasked(m: Match) -> Replacement:
     """Where(IsNaN(w), 0, w), w = Softmax(scores)  ->  w, for scores that no mask excludes: products of matrices with constant
-    scales and finite constant summands
+    scales and finite summands, constant or selected by a mask
 
     Opt-in: useful only if an accelerator has no Where. NaN and infinities of the scores reach the result.
     """
-    return m.weights if m.weights is m.node("softmax").out and _is_product(m.scores, _is_small) else None
+    return m.weights if m.weights is m.node("softmax").out and _is_product(m.scores, _keeps_finite) else None
 
 
-def _is_small(value: Value) -> bool:
-    return value.constant is not None and bool((np.abs(value.constant.numpy()) < ABSORBING).all())
+def _keeps_finite(node: Node, operand: Value) -> bool:
+    """True if a sum with an operand, or a product with a constant below 2**100, is finite for scores below 2**75."""
+    if node.op == "Add" and is_finite_mask(operand):
+        return True
+    return operand.constant is not None and bool((np.abs(operand.constant.numpy()) < ABSORBING).all())
 
 
 MASKS = frozenset(r.name for r in guard + select)
