@@ -349,10 +349,23 @@ def _offer(work: Grouping, node: Node, rules: Rules, context: Context, claimed: 
             matched = {n for n, _ in m.nodes} | {root}
             if node not in matched or matched & claimed or (trial := _tried(m, r, rules, work.target)) is None:
                 continue
+            gone = _without_readers(matched | claimed) - claimed
             trial.discard()
-            claimed |= matched
-            return Offer(r, root, frozenset(work.number[n] for n in matched) & work.against.keys())
+            claimed |= gone
+            return Offer(r, root, frozenset(work.number[n] for n in gone if n in work.number) & work.against.keys())
     return None
+
+
+def _without_readers(removed: set[Node]) -> set[Node]:
+    """These nodes, and those before them that nothing reads if these are removed. What a trial reads stays."""
+    gone = set(removed)
+    found = [v.producer for node in removed for v in node.present_inputs]
+    for node in found:
+        if node is None or node in gone or any(v.is_read_outside(gone) for v in node.present_outputs):
+            continue
+        gone.add(node)
+        found += [v.producer for v in node.present_inputs]
+    return gone
 
 
 def _around(node: Node) -> Iterator[Node]:

@@ -14,6 +14,7 @@ from rewriting import ops, parse, random_feeds, run
 
 from ortconv.cli import main
 from ortconv.errors import UsageError
+from ortconv.ir.graph import Ints
 from ortconv.ir.model import Model
 from ortconv.ir.text import text
 from ortconv.ir.types import DType
@@ -133,6 +134,36 @@ def test_guards_of_attention_are_multiplications() -> None:
     for keys in ([0, 0, 0, 0], [1, 0, 0, 1]):
         feeds = {"x": x, "keys": np.array([keys])}
         np.testing.assert_allclose(run(model_proto(model), feeds)[0], run(proto, feeds)[0], 1e-5, 1e-6)
+
+
+def test_guards_of_finite_masks_vanish() -> None:
+    """Rows whose keys are all excluded by the lowest finite number have equal weights, and no NaN."""
+    source = (
+        "g (float[1,2,4,4] x, bool[1,4] keys) => (float y) <float lowest = {-3.4028234663852886e38}, float none = {0}> {"
+        "mask = Where(keys, none, lowest) a = MatMul(x, x) b = Add(a, mask) c = Softmax(b) n = IsNaN(c) d = Where(n, none, c)"
+        "y = MatMul(d, x) }"
+    )
+    model, gain = maximized(source)
+    assert gain.rewrites == {"NanGuardToWeights": 1}
+    x = np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype(np.float32)
+    feeds = {"x": x, "keys": np.zeros((1, 4), bool)}
+    np.testing.assert_allclose(run(model_proto(model), feeds)[0], run(parse(source, 17), feeds)[0], 1e-5, 1e-6)
+
+
+def test_guards_of_sums_of_masks() -> None:
+    """Of two finite masks, the sum is infinite where both exclude a key: it excludes more than the keys of one mask."""
+    source = (
+        "g (float[1,2,4,4] x, float[4,4] mask) => (float y) <float none = {0}> {"
+        "a = MatMul(x, x) b = Add(a, mask) c = Softmax(b) n = IsNaN(c) d = Where(n, none, c) e = MatMul(d, x)"
+        "f = MatMul(e, x) h = Add(f, mask) i = Softmax(h) o = IsNaN(i) j = Where(o, none, i) y = MatMul(j, x) }"
+    )
+    model, gain = maximized(source)
+    assert gain.rewrites == {"NanGuardToMul": 2}
+    x = np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype(np.float32)
+    low, out = -3.4028234663852886e38, -np.inf
+    mask = np.array([[0, low, out, out], [low, low, out, out], [out] * 4, [low] * 4], np.float32)
+    feeds = {"x": x, "mask": mask}
+    np.testing.assert_allclose(run(model_proto(model), feeds)[0], run(parse(source, 17), feeds)[0], 1e-5, 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -550,3 +581,40 @@ def test_partition(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["partition", str(model), "--maximize-offload"]) == 0
     assert "nodes fewer on the CPU" in " ".join(capsys.readouterr().out.split())
     assert main(["partition", str(model), "--maximize-offload", "--level", "extended"]) == 2
+
+
+def test_sampling_points_of_several_levels() -> None:
+    """Each level of deformable attention reads its part of the points, which are computed with six axes."""
+    model, gain = maximized(
+        """g (float[5,48] x, float[1,5,4] r, float[4,4,6,6] image) => (float[4,4,5,2] y, float[4,4,5,2] z)
+        <int64[6] s = {1, 5, 4, 3, 2, 2}, int64[6] u = {1, 5, 1, 1, 1, 4}, int64[2] half = {2, 2}, int64 first = {0},
+        int64 last = {2}, float half_of = {0.5}, int64[4] t = {4, 5, 2, 2}> {
+            b = Reshape(r, u)
+            start, size = Split<axis = -1>(b, half)
+            a = Reshape(x, s)
+            c = Mul(a, half_of)
+            d = Mul(c, size)
+            e = Add(start, d)
+            f = Gather<axis = 3>(e, first)
+            h = Transpose<perm = [0, 2, 1, 3, 4]>(f)
+            i = Reshape(h, t)
+            y = GridSample(image, i)
+            j = Gather<axis = 3>(e, last)
+            k = Transpose<perm = [0, 2, 1, 3, 4]>(j)
+            l = Reshape(k, t)
+            z = GridSample(image, l)
+        }"""
+    )
+    assert gain.after.refused == 2, text(model.graph)
+    assert sum(node.op == "Mul" for node in model.graph) == 2
+
+
+def test_pooling_with_attributes_of_another_rank_stays() -> None:
+    """PyTorch's exporter states them for images without a batch: such a model is invalid, no fault of a rewrite."""
+    model = from_proto(
+        parse("g (float[2,8,8] x) => (float[2,8,4] y) { y = MaxPool<kernel_shape = [2], strides = [2]>(x) }", 13)
+    )
+    (node,) = model.graph
+    node.attrs = {"kernel_shape": Ints((2, 2)), "strides": Ints((2, 2)), "pads": Ints((0, 0, 0, 0))}
+    gain = maximize(model.graph, Target(), make("basic", offload=True).offload, Context())
+    assert not gain.rewrites

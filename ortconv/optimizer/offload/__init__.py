@@ -11,7 +11,7 @@ from itertools import groupby
 from ortconv.optimizer.passes import Pass, rules_of
 
 _FAMILIES = (
-    "activation", "arithmetic", "attention", "matmul", "einsum", "convolution", "movement", "resize", "quantization",
+    "activation", "arithmetic", "attention", "matmul", "einsum", "convolution", "rank", "movement", "resize", "quantization",
     "normalization", "masks",
 )  # fmt: skip
 _RULES = [r for family in _FAMILIES for r in rules_of(import_module(f"{__name__}.{family}"))]

@@ -33,13 +33,19 @@ def images_of_one_row(m: Match) -> Replacement:
     Opt-in: two more nodes; useful only if an accelerator supports only images.
     """
     node = m.root
-    if not is_float(m.x) or m.x.rank != 3 or len(node.outputs) != 1:
+    if not is_float(m.x) or m.x.rank != 3 or len(node.outputs) != 1 or not _states_one_axis(node):
         return None
     inputs: list[NewInput] = [with_axes("Unsqueeze", m.x, (2,), m.graph)]
     if node.op == "Conv":
         weights = m.tensor("w").numpy()
         inputs += [np.expand_dims(weights, 2), *([m.b] if m.b is not None else [])]
     return with_axes("Squeeze", New(node.op, inputs, attributes_of_one_row(node), like=node), (2,), m.graph)
+
+
+def _states_one_axis(node: Node) -> bool:
+    """False for the attributes of images, which PyTorch's exporter states even if the batch is missing. Such models are invalid."""
+    single = all(len(node.attr(name, Ints((1,)))) == 1 for name in ("kernel_shape", "strides", "dilations"))
+    return single and len(node.attr("pads", Ints((0, 0)))) == 2
 
 
 def attributes_of_one_row(node: Node) -> dict[str, Attribute]:

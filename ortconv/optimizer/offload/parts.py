@@ -32,6 +32,9 @@ def only_first(node: Node) -> bool:
     return not any(v.is_used for v in node.present_outputs[1:])
 
 
+LARGEST_CONSTANT = 1 << 20
+"""Maximum number of elements of a constant that a rewrite adds."""
+
 MOST_SEARCHED = 100
 """Sources of infinity are sought among this number of values."""
 

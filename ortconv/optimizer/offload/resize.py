@@ -14,6 +14,7 @@ from ortconv.ir.tensor import Array
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, op
 from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.standard_forms import with_axes
 
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners", "tf_half_pixel_for_nn")
 """The coordinates of Resizes that are rewritten."""
@@ -131,3 +132,27 @@ def nearest(m: Match) -> Replacement:
         if m.x.dim(axis) != len(index) or not np.array_equal(index, np.arange(len(index))):
             y = op("Gather", y, index, axis=axis)
     return y if isinstance(y, New) else op("Identity", y)
+
+
+ONE_ROW = 3
+"""Rank of what becomes images of one row."""
+
+
+@rule("ResizeToImages", P("Resize", "x", ..., where=lambda node: node.opset >= OPTIONAL_SCALES))
+def images_of_one_row(m: Match) -> Replacement:
+    """Resize(x) of rank 3  ->  Squeeze(Resize(Unsqueeze(x))) on images of one row, as models of sound stretch time
+
+    Opt-in: two more nodes; useful only if an accelerator resizes only images.
+    """
+    node, scales, out = m.root, _scales(m.root), m.root.out.static_shape or ()
+    if scales is None or len(out) != ONE_ROW or not is_float(m.x):
+        return None
+    if attribute(node, "coordinate_transformation_mode") == "tf_crop_and_resize":
+        return None
+    attrs = {name: value for name, value in node.attrs.items() if name != "axes"}
+    x, by_sizes = with_axes("Unsqueeze", m.x, (2,), m.graph), _is_empty(node, 2)
+    stated = (
+        [None, integers((*out[:2], 1, out[2]))] if by_sizes else [np.array([*scales[:2], 1, scales[2]], np.float32)]
+    )
+    inputs: list[NewInput] = [x, None, *stated]
+    return with_axes("Squeeze", New("Resize", inputs, attrs, like=node), (2,), m.graph)
