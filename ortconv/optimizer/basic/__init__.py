@@ -44,6 +44,7 @@ PASSES = (
     Pass("RowLookupFusion", "basic.lookup", "GatherElements", "GatherND"),
     Pass("SliceConcatToSpaceToDepthFusion", "basic.space_to_depth:fuse_space_to_depth", "Slice"),
     Pass("GeluFusion", "basic.layer_norm:fuse_gelu", "Erf"),
+    Pass("VarianceFusion", "basic.layer_norm:fuse_variance", "ReduceMean"),
     Pass("LayerNormFusion", "basic.layer_norm:LAYER_NORM", "ReduceMean", "GlobalAveragePool", "LayerNormalization"),
     Pass("GroupNormFusion", "basic.group_norm:fuse_group_norm", "GroupNormalization", for_cpu=True),
     Pass("ChannelScaleFusion", "basic.channel_scales", "Conv", also=QUANTIZERS),

@@ -10,6 +10,7 @@ import numpy as np
 from ortconv.ir.casts import HOLDERS
 from ortconv.ir.graph import Attribute, Floats, Ints, Node, Strings
 from ortconv.ir.operands import clip_bounds, constant_of, ints, producer_of, scalar, source_of
+from ortconv.ir.operators import Trait, named
 from ortconv.ir.schema import attribute
 from ortconv.ir.slices import AxisSlice, axis_slices
 from ortconv.ir.types import INT32_MAX, DType
@@ -220,6 +221,31 @@ def drop_empty_operands(m: Match) -> Replacement:
 def replace_sum(m: Match) -> Replacement:
     """Sum(a, b)  ->  a + b, which more rules and execution providers support"""
     return New("Add", [m.a, m.b], {}, like=m.root) if m.graph.opset() >= 8 else None
+
+
+@rule(
+    "IdleAttributeElimination",
+    P(named(Trait.REDUCES), "x", C("axes"), where=lambda node: node.attr("noop_with_empty_axes", 0) != 0),
+)
+def drop_noop(m: Match) -> Replacement:
+    """Reduce<noop_with_empty_axes=1>(x, axes)  ->  Reduce(x, axes), if there are axes: NNAPI supports only that
+
+    tf2onnx writes it at every reduction.
+    """
+    return _without(m.root, "noop_with_empty_axes") if m.axes.static_shape != (0,) else None
+
+
+@rule(
+    "IdleAttributeElimination",
+    P("Gemm", "a", "b", ..., where=lambda node: node.input(2) is None and node.attr("beta", 1.0) != 1),
+)
+def drop_beta(m: Match) -> Replacement:
+    "Gemm<beta>(a, b)  ->  Gemm(a, b)"
+    return _without(m.root, "beta")
+
+
+def _without(node: Node, name: str) -> New:
+    return New(node.op, node.inputs, {key: value for key, value in node.attrs.items() if key != name}, like=node)
 
 
 @rule("DivMulFusion", P("Mul", P("Div", C("one", one=True), "x"), "y", commutative=True))

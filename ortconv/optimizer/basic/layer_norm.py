@@ -10,7 +10,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.operands import axes_of, scalar
 from ortconv.ir.types import DType, Shape
-from ortconv.optimizer.conditions import exactly, keeps_rank, same_dim
+from ortconv.optimizer.conditions import FLOATS, exactly, keeps_rank, same_dim
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -60,6 +60,43 @@ def fuse_gelu(m: Match) -> Replacement:
 
 
 MEANS = ("ReduceMean", "GlobalAveragePool")
+
+
+def _differences_of_squares() -> Iterator[P]:
+    """Patterns for ReduceMean(x ^ 2) - mean ^ 2."""
+    mean = P("ReduceMean", "x", ..., name="mean", shared=True)
+    two = C("two", one=True, where=exactly(2.0))
+    for square, subtracted in ((P("Mul", "x", "x"), P("Mul", mean, mean)), (P("Pow", "x", two), P("Pow", mean, two))):
+        yield P("Sub", P("ReduceMean", square, ..., name="variance"), subtracted, name="difference")
+
+
+@rule(
+    "VarianceFusion",
+    *(P("Max", v, C("zero", one=True, where=exactly(0.0)), commutative=True) for v in _differences_of_squares()),
+    *(P("Relu", v) for v in _differences_of_squares()),
+    *_differences_of_squares(),
+)
+def fuse_variance(m: Match) -> Replacement:
+    """Max(ReduceMean(x ^ 2) - mean ^ 2, 0)  ->  ReduceMean((x - mean) ^ 2), as Flax normalizes; also without Max, or with Relu
+
+    Large means lose no digits.
+    """
+    means, x = [m.node("mean"), m.node("variance")], m.x
+    is_limited = m.root is m.node("difference") and any(node.op in ("Max", "Relu") for node in m.root.out.consumers)
+    if is_limited or x.dtype not in FLOATS or not keeps_rank(x, *m.values("zero", "two")):
+        return None
+    first, second = (_kept_axes(node, x.rank or 1) for node in means)
+    if not first or first != second:
+        return None
+    mean, variance = means
+    centered = New("Sub", [x, mean.out], types=(x.type,))
+    square = New("Mul", [centered, centered], types=(x.type,))
+    return New("ReduceMean", [square, *variance.inputs[1:]], like=variance)
+
+
+def _kept_axes(node: Node, rank: int) -> frozenset[int] | None:
+    """The axes over which a node reduces; None if it does not keep them."""
+    return frozenset(a % rank for a in axes_of(node) or ()) if node.attr("keepdims", 1) else None
 
 
 def _centered(mean: str) -> P:
