@@ -349,22 +349,21 @@ def _offer(work: Grouping, node: Node, rules: Rules, context: Context, claimed: 
             matched = {n for n, _ in m.nodes} | {root}
             if node not in matched or matched & claimed or (trial := _tried(m, r, rules, work.target)) is None:
                 continue
-            gone = _without_readers(matched | claimed) - claimed
+            gone = _claim(matched, claimed)
             trial.discard()
-            claimed |= gone
             return Offer(r, root, frozenset(work.number[n] for n in gone if n in work.number) & work.against.keys())
     return None
 
 
-def _without_readers(removed: set[Node]) -> set[Node]:
-    """These nodes, and those before them that nothing reads if these are removed. What a trial reads stays."""
-    gone = set(removed)
-    found = [v.producer for node in removed for v in node.present_inputs]
-    for node in found:
-        if node is None or node in gone or any(v.is_read_outside(gone) for v in node.present_outputs):
-            continue
-        gone.add(node)
-        found += [v.producer for v in node.present_inputs]
+def _claim(matched: Collection[Node], claimed: set[Node]) -> list[Node]:
+    """Claim matched nodes, and those before them that only claimed nodes read; return them. What a trial reads stays."""
+    claimed.update(matched)
+    gone = list(matched)
+    for node in gone:
+        for maker in {v.producer for v in node.present_inputs} - claimed:
+            if maker is not None and not any(v.is_read_outside(claimed) for v in maker.present_outputs):
+                claimed.add(maker)
+                gone.append(maker)
     return gone
 
 

@@ -70,25 +70,27 @@ def _differences_of_squares() -> Iterator[P]:
         yield P("Sub", P("ReduceMean", square, ..., name="variance"), subtracted, name="difference")
 
 
+_VARIANCES = [*_differences_of_squares()]
+
+
 @rule(
     "VarianceFusion",
-    *(P("Max", v, C("zero", one=True, where=exactly(0.0)), commutative=True) for v in _differences_of_squares()),
-    *(P("Relu", v) for v in _differences_of_squares()),
-    *_differences_of_squares(),
+    *(P("Max", v, C("zero", one=True, where=exactly(0.0)), commutative=True) for v in _VARIANCES),
+    *(P("Relu", v) for v in _VARIANCES),
+    *_VARIANCES,
 )
 def fuse_variance(m: Match) -> Replacement:
     """Max(ReduceMean(x ^ 2) - mean ^ 2, 0)  ->  ReduceMean((x - mean) ^ 2), as Flax normalizes; also without Max, or with Relu
 
     Large means lose no digits.
     """
-    means, x = [m.node("mean"), m.node("variance")], m.x
+    x, mean, variance = m.x, m.node("mean"), m.node("variance")
     is_limited = m.root is m.node("difference") and any(node.op in ("Max", "Relu") for node in m.root.out.consumers)
     if is_limited or x.dtype not in FLOATS or not keeps_rank(x, *m.values("zero", "two")):
         return None
-    first, second = (_kept_axes(node, x.rank or 1) for node in means)
+    first, second = (_kept_axes(node, x.rank or 1) for node in (mean, variance))
     if not first or first != second:
         return None
-    mean, variance = means
     centered = New("Sub", [x, mean.out], types=(x.type,))
     square = New("Mul", [centered, centered], types=(x.type,))
     return New("ReduceMean", [square, *variance.inputs[1:]], like=variance)

@@ -10,7 +10,7 @@ from itertools import chain, combinations, pairwise, permutations
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
-from ortconv.ir.operands import axes_of, producer_of
+from ortconv.ir.operands import axes_of, constant_of, producer_of
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.basic.transpose_handlers import compress
@@ -199,13 +199,10 @@ def _binary(region: _Region, value: Value, node: Node) -> NewInput:
 
 def _repeated(node: Node, whole: Shape, shapes: Sequence[Shape]) -> tuple[list[NewInput], list[Shape]]:
     """The operands with constants in the shape of the result, unless that is large, and their lengths along merged axes."""
-    repeats = [v is not None and v.constant is not None and math.prod(whole) <= LARGEST_CONSTANT for v in node.inputs]
-    operands: list[NewInput] = [
-        np.broadcast_to(v.constant.numpy(), whole) if repeat and v is not None and v.constant is not None else v
-        for v, repeat in zip(node.inputs, repeats, strict=True)
-    ]
-    known = (whole if repeat else shape for shape, repeat in zip(shapes, repeats, strict=True))
-    return operands, _merged_operands(whole, *known)
+    constants = [constant_of(v) if math.prod(whole) <= LARGEST_CONSTANT else None for v in node.inputs]
+    pairs = list(zip(node.inputs, shapes, constants, strict=True))
+    operands: list[NewInput] = [v if const is None else np.broadcast_to(const.numpy(), whole) for v, _, const in pairs]
+    return operands, _merged_operands(whole, *(shape if const is None else whole for _, shape, const in pairs))
 
 
 def _copied(region: _Region, value: Value, node: Node) -> NewInput:
