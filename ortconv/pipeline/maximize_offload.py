@@ -8,9 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.journal import FEW
-from ortconv.ir.operands import only_reader
+from ortconv.ir.graph import Graph, Node
 from ortconv.ir.symbols import symbols_of
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import Context, Rule, apply, find
@@ -19,7 +17,6 @@ from ortconv.optimizer.offload import float32, unsigned
 from ortconv.optimizer.offload.masks import MASKS
 from ortconv.optimizer.offload.quantization import WEIGHTS_TO_FLOAT
 from ortconv.optimizer.passes import Pass, by_root
-from ortconv.optimizer.pattern import Match
 from ortconv.optimizer.recipe import make
 from ortconv.partition import Partition, Partitioning, Target, partition
 from ortconv.partition.checks import TYPE_ADVICE
@@ -29,6 +26,7 @@ from ortconv.partition.nnapi.checks import SIGNED
 from ortconv.partition.partitioner import Grouping, Verdict
 from ortconv.partition.policy import gate
 from ortconv.partition.regions import region_inputs, region_outputs
+from ortconv.pipeline.rewrite_trials import ROUNDS, Rules, refused_units, rewrite_each, roots_around, try_rewrite
 from ortconv.wording import fix_dim_options
 
 FIXED = frozenset({"static-shape", "stop-op", "assigned"})
@@ -41,9 +39,6 @@ SPECIAL = (WEIGHTS_TO_FLOAT, *MASKS)
 """Passes whose result the target does not support as a whole, so that no trial would accept it."""
 
 HINT = "--maximize-offload rewrites it if that puts more nodes in partitions"
-
-ROUNDS = 8
-"""Maximum rounds of rewrites of rewritten nodes, and of the search for partitions that are not worthwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +145,7 @@ def repair(graph: Graph, target: Target, names: Collection[str], context: Contex
     known = len(context.trace)
     for _ in range(ROUNDS):
         failing = [[verdict.node] for verdict in partition(graph, target).failing]
-        if not _one_more(failing, rules, context):
+        if not rewrite_each(failing, rules, context):
             break
     if len(context.trace) == known:
         return False
@@ -172,9 +167,6 @@ def _open_dims(graph: Graph, partitioning: Partitioning) -> tuple[str, ...]:
 
 def _by_root(passes: Iterable[Pass]) -> dict[tuple[str, str], list[Rule]]:
     return by_root(r for p in passes for r in p.rules)
-
-
-Rules = dict[tuple[str, str], list[Rule]]
 
 
 # ---------------------------------------------------------------------- advice
@@ -304,13 +296,8 @@ def _is_supported(node: Node, work: Grouping) -> bool:
     return work.number.get(node) not in work.against
 
 
-def _refused(work: Grouping) -> list[Sequence[Node]]:
-    """The nodes of each refused unit."""
-    return [work.units[u].nodes for u in work.against]
-
-
 def _count_refused(work: Grouping) -> int:
-    return sum(map(len, _refused(work)))
+    return sum(map(len, refused_units(work)))
 
 
 def _tidy(graph: Graph, context: Context, reshapes: Pass | None = None) -> None:
@@ -340,14 +327,14 @@ def _offers(work: Grouping, rules: Rules, context: Context) -> Iterator[Offer]:
 
 def _offer(work: Grouping, node: Node, rules: Rules, context: Context, claimed: set[Node]) -> Offer | None:
     """The first rule around a refused node whose whole result is supported. Rules rooted at a reader of the node come first."""
-    for root in _around(node):
+    for root in roots_around(node):
         for r in rules.get((root.domain, root.op), ()):
             found = find(r, root, context)
             if found is None:
                 continue
             m = found[0]
             matched = {n for n, _ in m.nodes} | {root}
-            if node not in matched or matched & claimed or (trial := _tried(m, r, rules, work.target)) is None:
+            if node not in matched or matched & claimed or (trial := try_rewrite(m, r, rules, work.target)) is None:
                 continue
             gone = _claim(matched, claimed)
             trial.discard()
@@ -367,115 +354,12 @@ def _claim(matched: Collection[Node], claimed: set[Node]) -> list[Node]:
     return gone
 
 
-def _around(node: Node) -> Iterator[Node]:
-    """The readers of a node, if they are few, each behind the only reader of its limited result, then the node itself."""
-    for value in node.present_outputs:
-        for reader in value.consumers if len(value.uses) <= FEW else ():
-            if reader.op in ("Clip", "Relu") and (behind := only_reader(reader.out)) is not None:
-                yield behind
-            if reader.graph is node.graph:
-                yield reader
-    yield node
-
-
 def _accept(offer: Offer, graph: Graph, target: Target, rules: Rules, context: Context) -> None:
     """Replace the match by the rule's result, and apply the rules to that result in turn."""
     found = find(offer.rule, offer.root, context) if offer.root.graph is graph else None
-    trial = None if found is None else _tried(found[0], offer.rule, rules, target)
+    trial = None if found is None else try_rewrite(found[0], offer.rule, rules, target)
     if trial is not None:
         trial.move_in(offer.rule, context)
-
-
-# ---------------------------------------------------------------------- trials
-
-
-class RewriteTrial:
-    """Copies of matched nodes in a separate graph; they read values of the real one."""
-
-    def __init__(self, m: Match) -> None:
-        self.root = m.root
-        self.matched = _in_order({m.root, *(n for n, _ in m.nodes)})
-        self.graph = Graph()
-        self.graph.opsets = m.graph.opsets
-        self._copies: dict[Value, Value] = {}
-        self.root_copy = [self._add_copy(node) for node in self.matched][-1]
-        self.returned = [v for v in m.root.outputs if v is not None]
-        self.graph.set_outputs([self._copies[v] for v in self.returned])
-
-    def _add_copy(self, node: Node) -> Node:
-        made = self.graph.add_node(
-            node.op,
-            [self._copies.get(v, v) if v is not None else None for v in node.inputs],
-            [None if v is None else v.name for v in node.outputs],
-            node.attrs,
-            domain=node.domain,
-            name=node.name,
-            types=[None if v is None else v.type for v in node.outputs],
-        )
-        made.ep = node.ep
-        self._copies |= {a: b for a, b in zip(node.outputs, made.outputs) if a is not None and b is not None}
-        return made
-
-    def discard(self) -> None:
-        """Remove all reads of values of the real graph."""
-        for node in self.graph:
-            self.graph.set_inputs(node, ())
-
-    def move_in(self, r: Rule, context: Context) -> None:
-        """Replace the root by the nodes of the trial."""
-        graph, root, label = self.root.parent, self.root, self.root.label
-        before, added = len(graph), list(self.graph)
-        for old, new in zip(self.returned, graph.absorb(self.graph, root), strict=True):
-            graph.replace(old, new)
-        graph.remove_dead(root)
-        removed = {node.name for node in self.matched if node.graph is not graph}
-        for node in added:
-            if node.name not in removed:
-                node.name = graph.fresh(node.name)
-        context.record(r.name, label, before + len(added) - len(graph), len(added))
-
-
-def _in_order(nodes: set[Node]) -> list[Node]:
-    """The nodes in topological order: the root of a match, which no other of them reads, comes last."""
-    done: dict[Node, None] = {}
-
-    def visit(node: Node) -> None:
-        for v in node.present_inputs:
-            if v.producer in nodes:
-                visit(v.producer)
-        done.setdefault(node)
-
-    last = [n for n in nodes if not any(user in nodes for v in n.present_outputs for user, _ in v.uses)]
-    for node in last:
-        visit(node)
-    return list(done)
-
-
-def _tried(m: Match, r: Rule, rules: Rules, target: Target) -> RewriteTrial | None:
-    """Apply a rule, and further rules to its result, in a separate graph. None unless the target supports all new nodes."""
-    trial = RewriteTrial(m)
-    scratch = Context()
-    if apply(r, trial.root_copy, scratch) is not None:
-        for _ in range(ROUNDS):
-            refused = _refused(Grouping(trial.graph, target))
-            if not refused:
-                return trial
-            if not _one_more(refused, rules, scratch):
-                break
-    trial.discard()
-    return None
-
-
-def _one_more(refused: Iterable[Sequence[Node]], rules: Rules, context: Context) -> bool:
-    """Apply one rule at each refused unit that matches one. Return False if none matches."""
-    changes = [_apply_one(nodes, rules, context) for nodes in refused]
-    return any(changes)
-
-
-def _apply_one(nodes: Sequence[Node], rules: Rules, context: Context) -> bool:
-    """Apply the first rule that matches at one of these nodes. Return False if none matches."""
-    roots = (root for node in nodes if node.graph is not None for root in _around(node))
-    return any(apply(r, root, context) is not None for root in roots for r in rules.get((root.domain, root.op), ()))
 
 
 # ---------------------------------------------------------------------- profit
