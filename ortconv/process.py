@@ -221,7 +221,8 @@ def _limits(allowance: int) -> tuple[int, int, int] | None:
     try:
         import resource
 
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        with open("/proc/self/statm", "rb") as file:  # a Path would take longer than the rest of this function
+            pages = int(file.read().split()[0])
     except (ImportError, OSError):
         return None
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)

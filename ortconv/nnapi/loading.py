@@ -42,10 +42,11 @@ def load_device(profile: str | Path) -> Device:
     """The device of a profile, given by a file's path or the name of an included profile or of its device; or a device of
     another package by its name. Raises UsageError if there is none, or if it cannot be loaded.
     """
-    name, installed = str(profile), _entry_points()
+    name = str(profile)
     if name in bundled_profiles():
         path = files("ortconv.nnapi").joinpath("profiles", f"{name}.toml")
         return SimulatedDevice(tomllib.loads(path.read_text("utf-8")), name)
+    installed = _entry_points()
     if name in installed:
         return _installed(installed[name])
     if not os.path.exists(profile):
