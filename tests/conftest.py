@@ -27,6 +27,7 @@ for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "COLUMNS", "LINES"):
 # Hostile models are tested under the limits that the command sets.
 process.take_over()
 gc.set_threshold(50_000, 20, 20)  # garbage of many models, unlike that of one command, must go
+process._MOST_OBJECTS = 10**9  # these thresholds alone decide when
 
 # A gate gives the same answer twice.
 settings.register_profile("gate", derandomize=True, deadline=None, database=None)
@@ -71,12 +72,12 @@ def pytest_collection_finish() -> None:
 _SEEDED: dict[str, dict[str, Any]] = {}
 
 
-@pytest.fixture(autouse=True)
-def same_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """The module's generator RNG starts anew: the numbers of a test do not depend on which tests ran before."""
-    generator = getattr(request.module, "RNG", None)
+    module = getattr(item, "module", None)
+    generator = getattr(module, "RNG", None)
     if isinstance(generator, np.random.Generator):
-        first = _SEEDED.setdefault(request.module.__name__, copy.deepcopy(dict(generator.bit_generator.state)))
+        first = _SEEDED.setdefault(module.__name__, copy.deepcopy(dict(generator.bit_generator.state)))
         generator.bit_generator.state = first
 
 
