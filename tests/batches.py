@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from itertools import chain, product
@@ -53,6 +54,45 @@ def slow_except(fast: Iterable[object], values: Iterable[object]) -> list[Any]:
     listed, kept = list(values), list(fast)
     assert all(value in listed for value in kept), "a fast parameter is none of the test's"
     return [value if value in kept else pytest.param(value, marks=pytest.mark.slow) for value in listed]
+
+
+def thin_products(items: Iterable[pytest.Item]) -> None:
+    """Mark combinations of parameters as slow, so that those left of each test have each value of each parameter."""
+    tests: dict[str, list[tuple[pytest.Item, set[object]]]] = {}
+    for item in items:
+        values = _values(item)
+        if len(values) > 1 and not item.get_closest_marker("slow"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append((item, values))
+    for combinations in tests.values():
+        for item in _repeating(combinations):
+            item.add_marker(pytest.mark.slow)
+
+
+def _values(item: pytest.Item) -> set[object]:
+    """One for each parametrization of the test or of its fixtures: what it gives to this item."""
+    if not hasattr(item, "callspec"):
+        return set()
+    left = {name: id(value) for name, value in item.callspec.params.items()}
+    names = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    rows = [[name.strip() for name in listed.split(",")] if isinstance(listed, str) else listed for listed in names]
+    return {tuple((name, left.pop(name)) for name in row) for row in rows} | {*left.items()}
+
+
+def _repeating(combinations: list[tuple[pytest.Item, set[object]]]) -> list[pytest.Item]:
+    """The combinations without which each value still occurs, and about as often as the others."""
+    left, used = [*combinations], Counter[object]()
+
+    def news(combination: tuple[pytest.Item, set[object]]) -> tuple[int, int]:
+        values = combination[1]
+        return len(values - used.keys()), -sum(used[value] for value in values)
+
+    while left:
+        best = max(left, key=news)
+        if best[1] <= used.keys():
+            break
+        left.remove(best)
+        used.update(best[1])
+    return [item for item, _ in left]
 
 
 def _batched(test: Callable[..., None], every: int) -> Callable[..., None]:

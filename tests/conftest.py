@@ -62,6 +62,11 @@ def pytest_configure(config: pytest.Config) -> None:
     batches.select_by_name(config)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    batches.thin_products(items)
+
+
 def pytest_collection_finish() -> None:
     """Exempt collected tests, which are millions of objects that live until the end, from garbage collections."""
     given(none())(lambda nothing: None)()  # Hypothesis looks for references to numpy's generator, once
