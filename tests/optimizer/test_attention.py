@@ -24,6 +24,8 @@ from ortconv.pipeline import optimize
 from ortconv.runtime.session import Session
 from tests.batches import sampled
 
+pytestmark = pytest.mark.slow  # the golden cases of these rules are fast
+
 FUSION = (*passes_in("basic.nan_guard"), *passes_in("extended.attention.fusion"))
 PASSES = (*passes_in("basic.reshape"), *passes_in("extended.transpose"), *FUSION)
 HEADS, SIZE = 2, 4

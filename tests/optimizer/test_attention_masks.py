@@ -8,6 +8,8 @@ from rewriting import check, ops
 
 from tests.batches import batched
 
+pytestmark = pytest.mark.slow  # the golden cases of these rules are fast
+
 FUSION = (*passes_in("basic.nan_guard"), *passes_in("extended.attention.fusion"))
 FUSED = "com.microsoft.MultiHeadAttention"
 

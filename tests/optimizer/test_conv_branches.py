@@ -14,6 +14,8 @@ from rewriting import ops, optimized, random_feeds, run
 from ortconv.onnxio.proto import model_proto
 from tests.batches import sampled
 
+pytestmark = pytest.mark.slow  # the golden cases of these rules are fast
+
 PASSES = passes_in("basic.conv_branches")
 
 

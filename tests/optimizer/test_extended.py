@@ -20,6 +20,8 @@ from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.optimizer.permutation import operand_perm
 from tests.batches import batched, sampled, slow_except
 
+pytestmark = pytest.mark.slow  # the golden cases of these rules are fast
+
 
 def conv(tail: str, *, opset: int = 13, domain: str = "", x: str = "float[1,3,8,8]", more: str = "") -> onnx.ModelProto:
     """A Conv `c` of x, w, b followed by what the text says."""

@@ -9,6 +9,8 @@ from rewriting import check, ops, optimized, parse, random_feeds
 
 from tests.batches import batched, sampled
 
+pytestmark = pytest.mark.slow  # the golden cases of these rules are fast
+
 GELU, _, LAYER_NORM = passes_in("basic.layer_norm")
 NORM = [LAYER_NORM]
 PARTS = {

@@ -7,6 +7,8 @@ from golden import passes_in
 from rewriting import check, ops, random_feeds
 from rewriting import parse as parsed
 
+pytestmark = pytest.mark.slow  # the golden cases of these rules are fast
+
 PASSES = 3 * (*passes_in("propagation"), *passes_in("basic.reshape"), *passes_in("basic.mask_index"))
 CONSTANTS = (
     "int64 zero = {0}, int64 one = {1}, int64 minus = {-1}, int64[1] ax0 = {0}, int64[1] ax1 = {1}, int64[1] last = {-1}, "

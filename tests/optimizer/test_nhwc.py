@@ -17,6 +17,8 @@ from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.qdq import PASSES as QUANTIZED
 
+pytestmark = pytest.mark.slow  # the golden cases of these rules are fast
+
 PASSES = passes_in("layout.nhwc")
 SCALE = 0.05
 

@@ -13,6 +13,8 @@ from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.extended.qdq import PASSES
 from tests.batches import batched, sampled
 
+pytestmark = pytest.mark.slow  # the golden cases of these rules are fast
+
 # ---------------------------------------------------------------------- operators that move elements
 
 

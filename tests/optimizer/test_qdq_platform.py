@@ -16,6 +16,8 @@ from ortconv.optimizer.engine import Context, PassSettings
 from ortconv.optimizer.extended import qdq
 from ortconv.optimizer.extended.qdq import PASSES
 
+pytestmark = pytest.mark.slow  # the golden cases of these rules are fast
+
 
 def convolution(kind: str, weights: str) -> Net:
     net = Net(kind)

@@ -15,6 +15,8 @@ from ortconv.optimizer import extended
 from ortconv.optimizer.extended.qdq import PASSES
 from tests.batches import batched, sampled
 
+pytestmark = pytest.mark.slow  # the golden cases of these rules are fast
+
 # ---------------------------------------------------------------------- convolutions and products
 
 

@@ -8,6 +8,8 @@ from rewriting import check, ops
 
 from tests.batches import sampled
 
+pytestmark = pytest.mark.slow  # the golden cases of these rules are fast
+
 PASSES = passes_in("extended.attention.rotary")
 
 CONSTANTS = """int64[1] a0 = {0}, int64[1] a1 = {1}, int64[1] a2 = {2}, int64[1] a3 = {3}, int64[2] a01 = {0, 1},

@@ -10,6 +10,8 @@ from rewriting import check, ops, optimized, parse
 
 from tests.batches import batched
 
+pytestmark = pytest.mark.slow  # the golden cases of these rules are fast
+
 PASSES = passes_in("basic.space_to_depth")
 BLOCKS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 YOLO = [0, 2, 1, 3]

@@ -9,6 +9,8 @@ from rewriting import check, ops, optimized, parse, random_feeds
 
 from tests.batches import batched, sampled
 
+pytestmark = pytest.mark.slow  # the golden cases of these rules are fast
+
 NORM = passes_in("extended.layer_norm")
 GELU = passes_in("extended.gelu")
 SPLIT = passes_in("extended.split")

@@ -24,6 +24,8 @@ from ortconv.optimizer.permutation import compose, identity, inverse
 from tests.batches import batched, sampled
 from tests.counting import calls
 
+pytestmark = pytest.mark.slow  # the golden cases of these rules are fast
+
 (PASS,) = passes_in("basic.transpose")
 SHAPE = (2, 3, 4, 5)
 PERMS = list(itertools.permutations(range(4)))
