@@ -31,12 +31,12 @@ process._MOST_OBJECTS = 10**9  # these thresholds alone decide when
 
 # A gate gives the same answer twice.
 settings.register_profile("gate", derandomize=True, deadline=None, database=None)
-settings.register_profile("quick", settings.get_profile("gate"), max_examples=25)
+settings.register_profile("quick", settings.get_profile("gate"), max_examples=12)
 settings.load_profile("gate")
 
 
 def examples(count: int) -> settings:
-    """The number of examples of a property, or a quarter of it with `--hypothesis-profile quick`."""
+    """The number of examples of a property, or an eighth of it with `--hypothesis-profile quick`."""
     return settings(max_examples=max(count * settings().max_examples // 100, 1))
 
 
@@ -48,7 +48,7 @@ SHARED_MODELS = SHARED / "models"
 NAMES = ("mnist", "mobilenet_v2_small", "bert_tiny", "qdq_cnn", "if_branch", "loop_accumulate")
 FAST_NAMES = slow_except([name for name in NAMES if name not in ("mobilenet_v2_small", "bert_tiny")], NAMES)
 """The same for `parametrize("sample", FAST_NAMES, indirect=True)`: tests of the larger models are slow."""
-SMALL = {"if_branch_ts13", "loop_rnn_ts14", "mnist_cntk_op8", "superres_ts13", "audio_crnn_ts14", "zoo_squeezenet"}
+SMALL = {"if_branch_ts13", "loop_rnn_ts14", "zoo_squeezenet"}
 """Of the shared models, those that `make check` takes."""
 
 

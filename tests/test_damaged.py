@@ -13,8 +13,10 @@ from ortconv.backends.nnapi.backend import Nnapi
 from ortconv.cli import main
 from ortconv.errors import OrtconvError
 from ortconv.runtime.session import NodeArg
+from tests.batches import slow_except
 
 FILES = sorted(Path(__file__).with_name("damaged").iterdir())
+ORT_FILES = [p for p in FILES if p.suffix == ".ort"]
 KINDS = {
     "float": np.float32,
     "float16": np.float16,
@@ -70,7 +72,7 @@ def test_convert(path: Path, tmp_path: Path) -> None:
             assert found.validation.skipped  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.suffix == ".ort"], ids=lambda p: p.name)
+@pytest.mark.parametrize("path", slow_except(ORT_FILES[::2], ORT_FILES), ids=lambda p: p.name)
 def test_verify(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(path)]) in (0, 3)
     assert "bug" not in capsys.readouterr().err

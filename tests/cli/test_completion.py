@@ -111,7 +111,7 @@ def test_a_shell_completes(shell):
 
 
 @posix
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", slow_except(["bash"], ("bash", "zsh", "fish")))
 def test_a_shell_gets_its_script(shell):
     ran = subprocess.run(
         [sys.executable, "-m", "ortconv"],

@@ -68,7 +68,7 @@ OVERWRITING = {
 }
 
 
-@pytest.mark.parametrize("case", OVERWRITING)
+@pytest.mark.parametrize("case", slow_except([*OVERWRITING][::2], OVERWRITING))
 def test_no_output_is_an_input(case: str, k: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("d").mkdir()
     Path("x").mkdir()
@@ -126,7 +126,7 @@ UNWRITABLE = ["convert {} -o m.txt/m.ort", "convert {} -o m.txt", "run {} --save
 
 
 @pytest.mark.skipif(os.name != "posix", reason="makes a pipe")
-@pytest.mark.parametrize("line", UNWRITABLE)
+@pytest.mark.parametrize("line", slow_except(UNWRITABLE[::3], UNWRITABLE))
 def test_what_cannot_be_written_is_a_usage_error(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("m.txt").write_text("mine")
     Path("folder").mkdir()
@@ -455,7 +455,7 @@ NUMBERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("line", NUMBERS, ids=lambda line: line[:60])
+@pytest.mark.parametrize("line", slow_except(NUMBERS[::2], NUMBERS), ids=lambda line: line[:60])
 def test_numbers_of_options(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     dynamic("d.onnx")
     dynamic("i.onnx", kind="uint8")

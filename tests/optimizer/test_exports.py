@@ -57,6 +57,7 @@ def test_timm(fixed: bool, opset: int, unbind: str) -> None:
     assert {"Transpose", "Split", "Gather", "Softmax"}.isdisjoint(found)
 
 
+@pytest.mark.slow
 def test_query_key_and_value_in_each_head() -> None:
     """With all sizes known, rows are flattened for a Gemm, whose columns keep their order."""
     assert ops(optimized(exports.timm(Export(), unbind="in heads"), SYMBOLS))[ATTENTION] == 2
@@ -71,6 +72,7 @@ def test_gpt2(fixed: bool) -> None:
     assert found["com.microsoft.FastGelu"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixed", [False, True])
 def test_guarded_weights(fixed: bool) -> None:
     sizes = STATIC if fixed else {}
@@ -78,6 +80,7 @@ def test_guarded_weights(fixed: bool) -> None:
     assert ops(optimized(exports.gpt2(Export(guard=True, **sizes), add=True), SYMBOLS))[ATTENTION] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("add", [False, True])
 def test_gpt2_with_past(add: bool) -> None:
     """The mask is cut by lengths that the joined keys have, so that attention cannot join them itself."""
@@ -144,7 +147,7 @@ def test_whisper_decoder(past: bool) -> None:
 BUILDERS: list[Callable[[Export], onnx.ModelProto]] = [exports.timm, exports.gpt2, exports.llama, exports.t5]
 
 
-@pytest.mark.parametrize("build", BUILDERS)
+@pytest.mark.parametrize("build", slow_except([exports.timm, exports.llama], BUILDERS))
 def test_captures_stay(build: Callable[[Export], onnx.ModelProto]) -> None:
     """Every value is returned, so that nothing inside may be fused away."""
     proto = build(Export(layers=1))
@@ -162,7 +165,7 @@ def test_captures_stay(build: Callable[[Export], onnx.ModelProto]) -> None:
     assert not {ATTENTION, MULTI, "com.microsoft.RotaryEmbedding"} & set(ops(graph))
 
 
-@pytest.mark.parametrize("build", [*BUILDERS, exports.whisper_decoder])
+@pytest.mark.parametrize("build", slow_except([exports.timm, exports.t5], [*BUILDERS, exports.whisper_decoder]))
 def test_constants_behind_an_identity(build: Callable[[Export], onnx.ModelProto]) -> None:
     """Inference of onnx does not see these constants: axes of a mean, the shape of a Reshape."""
     proto = build(Export())

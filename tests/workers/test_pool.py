@@ -69,14 +69,16 @@ def test_each_call_has_a_fresh_worker(kind: type[LocalPool]) -> None:
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
+MEMORY = "more memory needed than 1 GiB, the memory limit, in stage allocate"
+
 FAULTS = [
     pytest.param(calls.segfault, (), CrashError, "the process died of SIGSEGV, in stage crash", marks=posix),
-    pytest.param(calls.kill, (), CrashError, "the process died of SIGKILL", marks=posix),
-    (calls.leave, (), CrashError, "the process ended with exit code 3"),
-    (calls.allocate, (4 << 40,), LimitError, "more memory needed than 1 GiB, the memory limit, in stage allocate"),
-    (calls.allocate, (2 << 30,), LimitError, "more memory needed than 1 GiB, the memory limit, in stage allocate"),
+    pytest.param(calls.kill, (), CrashError, "the process died of SIGKILL", marks=[posix, pytest.mark.slow]),
+    pytest.param(calls.leave, (), CrashError, "the process ended with exit code 3", marks=pytest.mark.slow),
+    pytest.param(calls.allocate, (4 << 40,), LimitError, MEMORY, marks=pytest.mark.slow),
+    (calls.allocate, (2 << 30,), LimitError, MEMORY),
     (calls.refuse, (), UsageError, "no"),
-    (calls.unforeseen, (), InternalError, "ZeroDivisionError: oops"),
+    pytest.param(calls.unforeseen, (), InternalError, "ZeroDivisionError: oops", marks=pytest.mark.slow),
     (calls.unpicklable, (), InternalError, "the result cannot be sent"),
     (lambda: None, (), InternalError, "the task cannot be sent"),
 ]
