@@ -79,7 +79,7 @@ _SEEDED: dict[str, dict[str, Any]] = {}
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """The module's generator RNG starts anew: the numbers of a test do not depend on which tests ran before."""
-    module = getattr(item, "module", None)
+    module: Any = getattr(item, "module", None)
     generator = getattr(module, "RNG", None)
     if isinstance(generator, np.random.Generator):
         first = _SEEDED.setdefault(module.__name__, copy.deepcopy(dict(generator.bit_generator.state)))
