@@ -14,7 +14,7 @@ A module in a package has its folder in the folder of that package, as extended/
     # ---
     graph (...) -> (...)            what `ortconv.ir.text` says of the result
 
-`UPDATE_GOLDEN=1 pytest tests/optimizer` writes the last part again.
+`UPDATE_GOLDEN=1 pytest tests/optimizer/test_golden.py` writes the last part again.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def read(path: Path) -> Case:
     lines = before.splitlines(keepends=True)
     comments = [line[2:].strip() for line in lines if line.startswith("# ")]
     header = dict(line.split(": ", 1) for line in comments if ": " in line and " " not in line.split(": ")[0])
-    assert header.get("fires") in ("yes", "no"), f"{path} does not say whether it fires"
+    assert header.get("fires") in ("yes", "no"), f"{path} needs a line '# fires: yes' or '# fires: no' before the model"
     return Case(path, header, "".join(line for line in lines if not line.startswith("#")), expected)
 
 

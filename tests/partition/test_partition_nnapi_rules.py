@@ -60,7 +60,7 @@ INPUTS = "float[1,4,8,8] x, float[2,4] m, uint8[1,4,8,8] q, uint8[2,4] qm, float
 
 
 def test_every_row_has_a_model_with_its_least_level():
-    assert sorted(LEAST) == sorted(ROWS)
+    assert LEAST.keys() == ROWS.keys()
 
 
 @sampled(4)
@@ -69,7 +69,7 @@ def test_every_row_has_a_model_with_its_least_level():
 @pytest.mark.parametrize("op", LEAST)
 def test_least_feature_level(op, level, nchw):
     nodes, nhwc_level, nchw_level = LEAST[op]
-    graph = make(INPUTS, f"{nodes}  t = {'Floor' if op == 'Tanh' else 'Tanh'} (tail)", "y t", **VALUES)
+    graph = make(INPUTS, f"{nodes}  t = {'Floor' if op == 'Tanh' else 'Tanh'} (tail)", "y t", opset=17, **VALUES)
     least = nchw_level if nchw else nhwc_level
     verdict = partition(graph, Target(feature_level=level, use_nchw=nchw)).verdicts[node(graph, op)]
     assert verdict.taken == (level >= least), verdict.objections
@@ -96,7 +96,7 @@ FLOAT_INPUT = [op for op, (nodes, *_) in LEAST.items() if "(x" in nodes]
 @pytest.mark.parametrize("dtype", [DType.DOUBLE, DType.FLOAT16])
 @pytest.mark.parametrize("op", FLOAT_INPUT)
 def test_input_0_must_be_float32(op, dtype):
-    graph = make(INPUTS, LEAST[op][0], "y", **VALUES)
+    graph = make(INPUTS, LEAST[op][0], "y", opset=17, **VALUES)
     for value in graph.inputs:
         value.type = TensorType(dtype, value.shape)
     kind = "float64" if dtype is DType.DOUBLE else "float16"
