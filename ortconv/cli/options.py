@@ -219,8 +219,7 @@ PIPELINE = (
 PROFILE = click.option(
     "--device",
     type=FILE,
-    help="Profile of a phone, not a name of ortconv devices: a TOML file with the operators that it refuses, and its speeds "
-    "(docs/cost.md).",
+    help="TOML file about a phone: the operators that it refuses, and its speeds (docs/cost.md). It is none of ortconv devices.",
 )
 
 LIMITS = (

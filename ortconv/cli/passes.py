@@ -123,7 +123,7 @@ SHOWN_PATTERNS = 4
 
 def _head(entry: RewriteEntry) -> str:
     name = click.style(entry.name, bold=True)
-    where = f", pass {entry.group}" if entry.group != entry.name else ""
+    where = f", group {entry.group}" if entry.group != entry.name else ""
     switch = f"--enable-pass {entry.name}" if entry.opt_in else f"--disable-pass {entry.name}"
     return f"{name}, level {entry.level}{where}, {'opt-in' if entry.opt_in else 'on'} ({switch})"
 

@@ -26,7 +26,7 @@ from ortconv.cli.options import CHECK_MEMORY, COUNT, FILE, JSON_AND_QUIET, SECON
     metavar="CODE",
     help="Exit code that counts as the failure.  [default: the one on MODEL, which must not be 0]",
 )
-@click.option("--expect-output", help="The failure also prints this.")
+@click.option("--expect-output", help="Text that the command must print, so that its failure counts.")
 @click.option("--steps", type=COUNT, help="Stop after N runs of the command.")
 @click.option("--timeout", "seconds", type=SECONDS, help="Stop the search after this time.")
 @click.option(

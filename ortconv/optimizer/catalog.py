@@ -21,8 +21,12 @@ from ortconv.optimizer.engine import Rule
 from ortconv.optimizer.levels import STAGES, opt_in_passes, passes_of
 from ortconv.optimizer.passes import Pass
 from ortconv.optimizer.pattern import C, P, PatternInput
+from ortconv.wording import listed
 
 FIELDS = ("Counterpart", "Differs", "Opt-in", "Also")
+
+MOST_MEMBERS = 8
+"""Members of a group that an error lists."""
 
 
 class RewriteEntry(NamedTuple):
@@ -115,10 +119,13 @@ def patterns_of(name: str) -> list[P]:
 
 
 def find(name: str) -> RewriteEntry:
-    """The rewrite with this name. Raises UsageError, with the nearest match, for an unknown one."""
+    """The rewrite with this name. Raises UsageError, with the nearest match or the members of a group, for any other name."""
     known = {also: entry for entry in entries() for also in (entry.name, *entry.also)}
     if name in known:
         return known[name]
+    members = [entry.name for entry in entries() if entry.group == name]
+    if members:
+        raise UsageError(f"'{name}' is a group of passes", hint=f"name one of them: {listed(members, MOST_MEMBERS)}")
     hint = nearest(name, known, likeness=0.85) or "see: ortconv passes list"
     raise UsageError(f"there is no pass '{name}'", hint=hint)
 

@@ -180,7 +180,7 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["passes", "explain", "ConvAddFusion"]) == 0
     shown = capsys.readouterr().out
     parts = [
-        "level basic, pass Level1Rules, on",
+        "level basic, group Level1Rules, on",
         "Conv(x, w, b) + k\n    -> Conv(x, w, b + k)",
         "in ONNX Runtime: ConvAddFusion",
         "differs: ConvTranspose",

@@ -124,6 +124,7 @@ def test_a_size_may_have_a_unit() -> None:
     [
         ({"enable": ["ConstantFolding"]}, "runs without being enabled"),
         ({"enable": ["GeluAproximation"]}, "there is no pass"),
+        ({"disable": ["Level1Rules"]}, "'Level1Rules' is a group of passes"),
         ({"level": "basic", "enable": ["GeluApproximation"]}, "which level basic does not run"),
         ({"level": "most"}, "is not one of"),
     ],
