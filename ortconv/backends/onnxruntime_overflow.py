@@ -42,7 +42,7 @@ NAMES = (b"MatMulInteger", b"QLinearConv", b"QLinearMatMul", b"DynamicQuantize",
 
 
 def exact(model: str | bytes) -> bytes | None:
-    """The same model with uint8 weights, for a file or its bytes, if it has products that may overflow here; else None."""
+    """The model, a path or bytes, with uint8 instead of int8 weights where products may overflow; None if nothing changes."""
     if not may_overflow(model):
         return None
     from ortconv.optimizer.engine import Context

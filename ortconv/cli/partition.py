@@ -49,7 +49,7 @@ def command(model: Path, **flags: Any) -> None:
 
 
 def partitioned(flags: Mapping[str, Any]) -> VerbResult:
-    """The result on one model. It refuses a model for which a condition of --fail-on holds."""
+    """Partition one model. The result has an error if a condition of --fail-on holds."""
     from ortconv.cli.render import is_wide
     from ortconv.gates import check_gates, parse_gates
     from ortconv.report.partition import document, metrics, sections

@@ -78,7 +78,7 @@ def _groups(free: list[str], others: list[str], sizes: Sizes) -> Iterator[list[s
 
 
 def _candidates(problem: Problem) -> list[int]:
-    """Usual sizes, dimensions of constants, and the numbers in integer constants with their divisors."""
+    """The sizes to try: usual ones, dimensions of constants, and all divisors of the numbers in short integer constants."""
     values = (value for graph in problem.graph.graphs() for value in graph.initializers.values())
     consts = [value.const for value in values if isinstance(value.const, Tensor)]
     dims = (dim for const in consts for dim in const.shape)

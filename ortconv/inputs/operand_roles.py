@@ -1,4 +1,4 @@
-"""The roles of operands: indices, shapes, axes, bounds, scales, and contents with which nodes accept them."""
+"""The roles of operands, such as indices, shapes, axes, bounds and scales, and contents that are valid for each role."""
 
 from __future__ import annotations
 

@@ -120,13 +120,13 @@ def _rank_at(node: Node, slot: int) -> int | None:
 
 
 def _rank_by_list(node: Node) -> int | None:
-    """The rank by the number of pads, two for each axis, or of repeats."""
+    """The rank of the input of a Pad or Tile: half the number of its pads, or the number of its repeats."""
     count = len(node.attr("pads", ())) or node.dim(1, 0)
     return None if not isinstance(count, int) else count // 2 if node.op == "Pad" else count
 
 
 def _by_equation(node: Node, slot: int) -> int | None:
-    """The number of letters of an Einsum's operand, unless it has other axes."""
+    """The rank of an Einsum's operand: its letters in the equation. None if an ellipsis stands for more axes."""
     terms = node.attr("equation", "").split("->")[0].split(",")
     return None if slot >= len(terms) or "." in terms[slot] else len(terms[slot].replace(" ", ""))
 

@@ -60,7 +60,7 @@ class ProgramRecording:
         self._results: list[Tensor] = []
 
     def begin(self, indices: Sequence[int], inputs: Sequence[OperandValue]) -> list[OperandValue]:
-        """Inputs of the operands with these indices, in memory that stays."""
+        """Copy the inputs into memory that later runs reuse, and return these copies. `indices` are those of the input operands."""
         recorder = self._recorder
         for index, value in zip(indices, inputs):
             entry = None if value is None else ChangingTensor(value, recorder.empty(value.dims, value.array.dtype))
@@ -73,7 +73,7 @@ class ProgramRecording:
     def operation(
         self, operation: ModelOperation, inputs: Sequence[OperandValue], declared: Sequence[OperandType], admit: Admit
     ) -> list[Tensor]:
-        """The same as `run_operation`, with results in memory that stays.
+        """Like `run_operation`, with results in memory that later runs reuse.
 
         An operation that cannot be recorded runs as a whole in each run. One that reads only constants runs only here.
         """
@@ -102,7 +102,7 @@ class ProgramRecording:
         return results
 
     def forget(self, indices: Iterable[int]) -> None:
-        """Release the memory of these operands for others."""
+        """Free the memory of these operands, so that results of later operations can use it."""
         for index in indices:
             self._recorder.forget(index)
 

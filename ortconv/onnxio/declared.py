@@ -285,7 +285,7 @@ def _found(graphs: Sequence[GraphProto], declared: TypesByGraph, read: TypeReade
 
 
 def _misnamed_outputs(message: bytes, graph: GraphProto, declared: Mapping[str, ValueType]) -> list[str]:
-    """Wrong names of dimensions among the declared outputs that nodes read; other names have no effect."""
+    """Descriptions of misnamed dimensions, see `misnamed`. Only of outputs that nodes read, since no other name has an effect."""
     outputs = {info.name for info in graph.output} & declared.keys() & set(_operands(graph))
     return list(misnamed(message, {name: declared[name] for name in outputs})) if outputs else []
 

@@ -364,7 +364,7 @@ def _scan(node: Node) -> list[ValueType | None]:
 
 
 def _of_body(node: Node, first: int) -> list[ValueType | None]:
-    """For each output, the type of the body's output that makes it; `first` makes the first."""
+    """For each output of the node, the type of the body's output, of which `first` is the first; None if there is none."""
     body: Any = node.attrs["body"]
     types = [value.type for value in body.outputs[first : first + len(node.outputs)]]
     return types + [None] * (len(node.outputs) - len(types))

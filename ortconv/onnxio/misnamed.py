@@ -52,7 +52,7 @@ def _without(type: ValueType, names: set[str]) -> ValueType:
 
 
 def misnamed(message: bytes, declared: Mapping[str, ValueType]) -> Iterator[str]:
-    """Descriptions of declared dimensions that change with the dimension of an input whose name they have, but differ from it.
+    """Descriptions of declared dimensions that share the name of an input's dimension, and change with it, but are not equal to it.
 
     `message` is a serialized model without declared types. A dimension that does not change may be equal in all sensible uses.
     """

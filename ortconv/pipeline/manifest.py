@@ -43,7 +43,9 @@ class FileDigest:
 
 @dataclass(frozen=True, slots=True)
 class ModelDigest:
-    """A model. `file` is relative to the folder of the document; `external` lists its weight files, relative to `file`."""
+    """Size and SHA-256 of a model. `file` is relative to the folder of the document; `external` has those of its weight files, by
+    paths relative to `file`.
+    """
 
     file: str
     bytes: int

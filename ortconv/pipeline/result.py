@@ -119,7 +119,7 @@ class Result:
         return f"<Result {self.source} -> {files}: {self.nodes_before} -> {self.nodes_after} nodes, {self.bytes_after} bytes>"
 
     def metrics(self) -> dict[str, float]:
-        """The known numbers that can be used in conditions."""
+        """The known numbers of the result, by the names that conditions of --fail-on use."""
         found: dict[str, float] = {
             "nodes": self.nodes_after,
             "size": self.bytes_after,
@@ -138,7 +138,7 @@ class Result:
         return found
 
     def source_metrics(self) -> dict[str, float]:
-        """The same numbers for the source, as far as they apply to it."""
+        """Those of `metrics` that the source has, too."""
         return {"nodes": self.nodes_before, "size": self.bytes_before, "constants": self.constants_before}
 
     def to_dict(self) -> dict[str, Any]:

@@ -114,7 +114,9 @@ def _length(interval: tuple[int, int]) -> int:
 
 
 def _placed(low: int, high: int, period: int, count: int, crossings: Sequence[int], together: Together) -> Repeat:
-    """The blocks of an interval, whose start is free. If there are more than two, one may be given up for a better start."""
+    """The best repeat within an interval. Its blocks may start at any offset up to a period, so that few lines cross the borders of
+    the blocks, and the items of a block belong together. A late start may cost one of three or more blocks.
+    """
     least = max(count - 1, 2)
     places = [Repeat(at, period, (high - at) // period) for at in range(low, low + period)]
     lines = {r: sum(crossings[r.start : r.end + 1 : period]) / (r.blocks + 1) for r in places if r.blocks >= least}

@@ -216,7 +216,7 @@ class _Drawer:
         return self.known[symbols, sizes]
 
     def scoped(self, parts: list[Part]) -> list[Part]:
-        """The parts. If there are many, those with a common scope of names become one part."""
+        """The parts. If there are more than LONG, neighbors whose names have a common scope become one part."""
         if len(parts) <= LONG:
             return parts
         found: list[Part] = []

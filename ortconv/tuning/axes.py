@@ -127,7 +127,7 @@ class Form:
 
 
 def command(model: str, form: Form, more: Mapping[str, Sequence[str]]) -> str:
-    """The command line that makes a file of this form. Further options are given by the accelerator that needs them, "" for any."""
+    """The command line that makes a file of this form. `more` has further options by accelerator; those of "" are always added."""
     return command_line(["ortconv", "convert", model, *form.flags, *more.get(form.aware, ()), *more.get("", ())])
 
 

@@ -169,7 +169,7 @@ class Tuner:
             self._measure(contest, [*finalists, *self._variants], "measuring session settings")
 
     def _measure(self, contest: Contest, entrants: Sequence[Candidate], stage: str) -> None:
-        """Measure. An error of the whole measurement ends it; if there are results, it becomes a note."""
+        """Measure the candidates. If an error ends the measurement early, it is raised, or noted if there are results already."""
         try:
             contest.run(entrants, self.plan.goal, stage, exhaustive=self.plan.exhaustive)
         except OrtconvError as error:

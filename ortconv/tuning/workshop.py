@@ -26,7 +26,7 @@ MEMO_NAME = ".ortconv-tuning.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class MemoLine(JournalLine):
-    """A line of the file."""
+    """A line of the journal of a Memo."""
 
     key: str
     value: Any

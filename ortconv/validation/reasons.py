@@ -91,10 +91,11 @@ class Reasons:
         return True
 
     def _strays(self, found: Deviation) -> int:
-        """Number of elements that are infinite or NaN in only one of the two outputs, without those that rounding explains.
+        """Number of elements that are infinite or NaN in only one of the two outputs, for which rounding is no explanation.
 
-        If the source itself overflows on large inputs, on some engine, the overflow depends on the order of operations. The same
-        holds for an element that is nearly the largest number in one output, or that rounding moves through the whole range.
+        Rounding explains all of them if the inputs are large and the source itself overflows on an engine: the order of operations
+        then decides. It explains an element that is nearly the largest number in one output, or that rounding errors move through
+        the whole range.
         """
         want, got, ran = found.want, found.got, self._source_outputs(found)
         if not is_numeric(want) or not is_numeric(got):

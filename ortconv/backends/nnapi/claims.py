@@ -61,7 +61,7 @@ def refusals(region: Region, level: int, nchw: bool, refuse: Refuse | None = Non
 
 
 def _refused(draft: Draft) -> Sequence[RefusedError]:
-    """The errors of the units of a draft, or of the model as a whole."""
+    """The errors of all refused units of a draft. If there are none, the error of the whole model, if NNAPI refuses it."""
     if not draft.refused:
         try:
             draft.finished(to_run=False)

@@ -238,7 +238,7 @@ def _may_fuse(unit: NodeUnit) -> bool:
 
 
 def _fused(members: Sequence[NodeUnit], outputs: Sequence[Value]) -> dict[Value, Fused]:
-    """Activations fused into the operation before them, by input value."""
+    """For each value whose operation applies the Relu or Clip after it: the fuse code, and the output of that Relu or Clip."""
     fusing = {u.target.out for u in filter(_may_fuse, members)}.difference(outputs)
     found: dict[Value, Fused] = {}
     for unit in members:

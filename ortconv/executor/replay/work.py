@@ -41,7 +41,7 @@ class Work:
         return np.empty_like(x, dtype)
 
     def do(self, function: Callable[..., Any], *args: Any) -> None:
-        """Call a function. In a recording, it is called again in each run, or the calls that it makes if it can be recorded."""
+        """Call a function. A recording repeats the call in each run, or the calls that a Recordable makes in its place."""
         function(*args)
 
     def scratch(self) -> AbstractContextManager[None]:

@@ -203,7 +203,7 @@ class Sweep:
         return known
 
     def apply(self, node: Node, found: Push, perm: Perm) -> None:
-        """Replace a node by one before the Transposes of its inputs, with Transposes of its outputs."""
+        """Push the Transposes of a node's inputs through it: the new node reads their sources, and its outputs are transposed."""
         before = len(self.graph)
         inputs = self.moved_inputs(node, found, inverse(perm))
         types = [
