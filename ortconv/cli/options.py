@@ -219,7 +219,7 @@ PIPELINE = (
 PROFILE = click.option(
     "--device",
     type=FILE,
-    help="TOML file about a phone: the operators that it refuses, and its speeds (docs/cost.md). It is none of ortconv devices.",
+    help="TOML profile of a phone: the operators that it refuses, and its speeds (docs/cost.md). Not a name of ortconv devices.",
 )
 
 LIMITS = (
