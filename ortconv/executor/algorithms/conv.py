@@ -31,7 +31,7 @@ class Filters(NamedTuple):
     """Weights (M, C/group, kernel...) laid out for rows of channels-last windows."""
 
     matrix: Array
-    """(group, kernel elements * C/group, M/group); depthwise: (kernel elements, M)."""
+    """(group, kernel elements * C/group, M/group); depthwise: (kernel elements, M). Contiguous, unless group and kernel are 1."""
     channels: int
     """Channels of the input."""
 
@@ -43,12 +43,13 @@ def filters(w: Array, group: int) -> Filters:
         raise GraphError(f"{m} output channels cannot be divided into {group} groups")
     if c == 1 and group > 1:
         return Filters(np.ascontiguousarray(w.reshape(m, -1).T), group)
+    if prod(k) == group == 1:
+        return Filters(w.reshape(1, m, c).swapaxes(1, 2), c)
     return Filters(outputs_last(w, group).reshape(group, c * prod(k), m // group), c * group)
 
 
 def convolver(f: Filters, w: Window, channels: int) -> Function:
-    """A function of x (N, channels, spatial...) that convolves with laid out weights to (N, M, output...), without
-    bias.
+    """A function of x (N, channels, spatial...) that convolves with laid out weights to (N, M, output...), without bias.
 
     Its second argument may be contiguous memory (N, output..., M) for the result.
     """
@@ -111,8 +112,7 @@ def _tap_by_tap(weights: Array, w: Window, x: Array, out: Array | None = None) -
 
 
 def convolution(weights: Array, group: int, geometry: Mapping[str, Any], is_exact: bool = False) -> Function:
-    """A function of x, of float32, that convolves with constant weights, without bias. The caller may overwrite its
-    results.
+    """A function of x, of float32, that convolves with constant weights, without bias. The caller may overwrite its results.
 
     Weights may be integers. `is_exact` demands exact sums of 8-bit weights and centered values.
     """

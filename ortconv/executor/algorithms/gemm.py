@@ -87,8 +87,9 @@ class Matrix:
         return out
 
     def write(self, x: Array, out: Array, work: Work = AT_ONCE) -> None:
-        """out (..., R, N) = x (..., R, K) @ matrix, all of one type."""
-        work.do(np.matmul, x, self.whole, out)
+        """out (..., R, N) = x (..., R, K) @ matrix, all of one type. For one row, BLAS reads rows and columns equally fast."""
+        is_one_row, layout = x.ndim < 2 or x.shape[-2] == 1, self._w.flags
+        work.do(np.matmul, x, self._w if is_one_row and layout.f_contiguous and layout.aligned else self.whole, out)
 
 
 def contiguous(x: Array) -> Array:

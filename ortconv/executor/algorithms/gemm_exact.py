@@ -56,7 +56,7 @@ class IntegerWeights(Matrix):
 
     def write(self, x: Array, out: Array, work: Work = AT_ONCE) -> None:
         if self.whole.dtype == np.float32:
-            super().write(x, out, work)
+            work.do(np.matmul, x, self.whole, out)
             return
         depth, columns = self.whole.shape
         parts = spans(columns, _WIDENED_BYTES // (4 * depth))

@@ -48,6 +48,24 @@ def test_equal_weights_are_laid_out_once():
     assert gemm.matrix(w.T) is not held
 
 
+@pytest.mark.parametrize(("rows", "is_copied"), [(1, False), (2, True)])
+def test_one_row_needs_no_copy_of_transposed_weights(rows, is_copied):
+    weights = gemm.Matrix(f32(6, 5).T)
+    x, out = f32(rows, 5), f32(rows, 6)
+    weights.write(x, out)
+    np.testing.assert_allclose(out, x @ weights._w, rtol=1e-5, atol=1e-5)
+    assert ("whole" in vars(weights)) is is_copied
+
+
+def test_weights_that_are_not_aligned():
+    unaligned = np.frombuffer(b"." + f32(6, 5).tobytes(), np.uint8)[1:].view(np.float32).reshape(6, 5).T
+    weights = gemm.Matrix(unaligned)
+    x, out = f32(1, 5), f32(1, 6)
+    weights.write(x, out)
+    np.testing.assert_allclose(out, x @ unaligned, rtol=1e-5, atol=1e-5)
+    assert weights.whole.flags.aligned
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_products_in_given_memory(shape):
     rows, depth, columns = shape
