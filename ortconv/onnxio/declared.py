@@ -109,6 +109,7 @@ def _infer(model: Bare, warn: Callable[[str], None]) -> ModelProto:
             return inferred
         wrong = _misnamed_outputs(message, inferred.graph, merged[0])
     if not wrong and any(merged):
+        merged = _without_varying(message, merged, inferred.graph, read)
         try:
             checked = _infer_with(_stating(message, merged, inferred.graph))
         except ContradictionError as error:
@@ -369,6 +370,39 @@ def _rank_by_inputs(node: NodeProto, types: Mapping[str, TypeProto], read: TypeR
 
 def _shape(type: ValueType | None) -> Shape | None:
     return type.shape if isinstance(type, TensorType) else None
+
+
+def _without_varying(message: bytes, types: TypesByGraph, inferred: GraphProto, read: TypeReader) -> TypesByGraph:
+    """The types without the sizes of values in Loops that the body does not keep: exporters declare those of the first turn."""
+    while any(types[1:]) and any(map(any, _carried(inferred))):
+        graph = infer_model(_stating(message, types, inferred).SerializeToString()).graph
+        bodies = zip(_graphs(graph), types, _carried(graph), strict=True)
+        kept = [_kept(body, own, carried, read) for body, own, carried in bodies]
+        if kept == types:
+            break
+        types = kept
+    return types
+
+
+def _kept(
+    body: GraphProto, types: Mapping[str, ValueType], carried: Sequence[tuple[str, str]], read: TypeReader
+) -> dict[str, ValueType]:
+    """The declared types of a body's values, without the dimensions of carried values that its results do not have."""
+    kept, results = dict(types), {info.name: _shape(read(info.type)) for info in body.output}
+    for before, after in carried:
+        type, result = types.get(before), results.get(after)
+        if isinstance(type, TensorType) and type.shape is not None:
+            same = tuple(dim if dim == made else None for dim, made in zip(type.shape, result or (), strict=False))
+            kept[before] = TensorType(type.dtype, None if result is None or len(result) != len(type.shape) else same)
+    return kept
+
+
+def _carried(graph: GraphProto, node: NodeProto | None = None) -> Iterator[list[tuple[str, str]]]:
+    """For each graph of `_graphs`: the names of an input and an output for each value that a Loop carries from turn to turn."""
+    is_loop = node is not None and node.op_type == "Loop"
+    yield [(x.name, y.name) for x, y in zip(graph.input[2:], graph.output[1:], strict=False)] if is_loop else []
+    for owner, body in _bodies(graph):
+        yield from _carried(body, owner)
 
 
 def _fed_otherwise(

@@ -172,7 +172,7 @@ SCAN = """g (float{0} x) => (float[K, 3] y) {{
     }}>(x)
 }}"""
 FED = [
-    (LOOP, "[N]", "[3]", "?0"), (LOOP, "[1]", "[3]", "?0"), (LOOP, "[3]", "[3]", 3), (LOOP, "[N]", "[N]", "N"),
+    (LOOP, "[N]", "[3]", "?0"), (LOOP, "[1]", "[3]", "?0"), (LOOP, "[3]", "[3]", 3),
     (SCAN, "[N, 5]", "[3]", "N"), (SCAN, "[1, 3]", "[3]", 1), (SCAN, "[3, 1]", "[3]", 3),
 ]  # fmt: skip
 
@@ -183,6 +183,29 @@ def test_bodies_that_declare_what_they_are_not_fed(text: str, outside: str, insi
     body = next(node for node in model.graph if node.subgraphs).subgraphs[0]
     assert body.inputs[-1].shape == (found,)
     assert [w.startswith("declared shapes contradict") for w in model.warnings] == [True] * (f"[{found}]" != inside)
+
+
+@pytest.mark.parametrize(
+    ("outside", "inside", "body", "found"),
+    [
+        ("[0, 2]", "[0, 2]", "w = Concat<axis = 0>(v, x)", (0, 2)),  # of x, no element
+        ("[0, 2]", "[0, 2]", "w = Concat<axis = 0>(v, r)", ("?0", 2)),
+        ("[0, 2]", "[0, 2]", "u = Shape(r) q = Reshape(r, u) w = Concat<axis = 0>(v, q)", ("?0", 2)),
+        ("[N, 2]", "[N, 2]", "w = Relu(v)", ("N", 2)),
+        ("[N, 2]", "[N, 2]", "w = Concat<axis = 0>(v, r)", ("?0", 2)),
+        ("", "", "w = Relu(v)", ()),
+    ],
+)
+def test_sizes_that_a_loop_changes(outside: str, inside: str, body: str, found: tuple[int | str, ...]) -> None:
+    """PyTorch declares the value that a body reads as the Loop reads it: with size 0, if the body appends to it."""
+    model = loaded(f"""g (float{outside} x, float[1, 2] r, int64 n) => (y) {{
+        y = Loop(n, , x) <body = b (int64 i, bool go, float{inside} v) => (bool more, float[] w) {{
+            more = Identity(go) {body}
+        }}>
+    }}""")
+    body_graph = next(node for node in model.graph if node.subgraphs).subgraphs[0]
+    assert body_graph.inputs[-1].shape == found
+    assert model.warnings == []
 
 
 @pytest.mark.parametrize("count", [128, 1 << 40])
