@@ -12,7 +12,7 @@ from ortconv.inputs import shape_inputs
 from ortconv.inputs.demands import Numbers
 from ortconv.inputs.ranks import rank_of
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.symbols import with_stated_sums
+from ortconv.ir.symbols import with_stated_sizes
 from ortconv.ir.tensor import LARGEST_RANK
 from ortconv.ir.types import TensorType
 
@@ -107,7 +107,7 @@ class Problem:
 
     def with_sums(self, sizes: Sizes) -> Sizes:
         """The sizes, with each free dimension whose name is a sum of others set to the sum of their sizes."""
-        return with_stated_sums(sizes, self.free)
+        return with_stated_sizes(sizes, self.free)
 
     def other_targets(self) -> Iterator[Sizes]:
         """Alternatives to the initial values of the targets' elements."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,14 @@ ANONYMOUS = re.compile(r"\?|unk__\d+$|\w+_\d+_o\d+__d\d+$|.+_dim_\d+$")
 
 TIMES = "·"
 """Separator of the factors in the name of a dimension that is a product of others, a number first: 4·batch."""
+
+LONGEST_EXPRESSION = 200
+"""Longer names state no size."""
+
+_OPERATORS = re.compile(r"(//|[+*%()]|\s-\s)")
+_ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod
+}  # fmt: skip
 
 
 def is_anonymous(dim: object) -> bool:
@@ -143,11 +153,25 @@ def terms(name: str) -> list[str]:
     return [term.strip() for term in name.split("+")]
 
 
-def stated_sum(name: str, sizes: Mapping[str, int]) -> int | None:
-    """The sum that a name states as names of sizes and numbers, such as past + rows; None if it states none."""
-    found = [sizes.get(term, natural(term)) for term in terms(name)]
-    known = [size for size in found if size is not None]
-    return sum(known) if len(found) == len(known) > 1 else None
+def stated_size(name: str, sizes: Mapping[str, int]) -> int | None:
+    """The size that a name states by names of sizes and numbers, such as past + rows, or (s0//4) + 1 from torch; else None."""
+    parts = [part.strip() for part in _OPERATORS.split(name)]
+    if len(parts) == 1 or len(name) > LONGEST_EXPRESSION:
+        return None
+    try:
+        size = _result(ast.parse("".join(str(sizes.get(part, part)) for part in parts), mode="eval").body)
+    except (SyntaxError, LookupError, ValueError, ZeroDivisionError):
+        return None
+    return size if size >= 0 else None
+
+
+def _result(part: ast.expr) -> int:
+    """The value of an expression of integers. Raises LookupError for another one."""
+    if isinstance(part, ast.Constant) and type(part.value) is int:
+        return part.value
+    if not isinstance(part, ast.BinOp):
+        raise LookupError
+    return _ARITHMETIC[type(part.op)](_result(part.left), _result(part.right))
 
 
 def at_most(limit: Dim, dim: Dim) -> Dim:
@@ -166,9 +190,9 @@ def stretches_to(dim: object, whole: object) -> bool:
     return dim == whole or (is_minimum(dim, whole) and not str(dim).startswith("min(1,"))
 
 
-def with_stated_sums(sizes: dict[str, int], names: Iterable[str]) -> dict[str, int]:
-    """The sizes, with those of each of these names that states a sum of others, such as past + rows, set to the sum."""
-    return sizes | {name: total for name in names if (total := stated_sum(name, sizes)) is not None}
+def with_stated_sizes(sizes: dict[str, int], names: Iterable[str]) -> dict[str, int]:
+    """The sizes, with those of each of these names that states it by others, such as past + rows, set accordingly."""
+    return sizes | {name: size for name in names if (size := stated_size(name, sizes)) is not None}
 
 
 # ---------------------------------------------------------------------- broadcasting

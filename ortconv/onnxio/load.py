@@ -13,6 +13,7 @@ from ortconv.errors import FormatError, GraphError, OrtconvError, UsageError, lo
 from ortconv.files import drop_pages, map_file
 from ortconv.ir.model import OLDEST_OPSET, Model
 from ortconv.ir.signature import check_signatures
+from ortconv.ir.symbols import stated_size
 from ortconv.onnxio import wire
 from ortconv.onnxio.build import PackedNodes, Resolve, begin
 from ortconv.onnxio.check import UnimportedError, check_versions, not_onnx
@@ -304,7 +305,7 @@ def _change_inputs(graph: GraphProto, reading: Reading) -> bool:
 
 
 def _fix_dims(graph: GraphProto, fixed: Sizes) -> None:
-    """Replace symbolic dimensions by numbers everywhere in the graph."""
+    """Replace symbolic dimensions by numbers everywhere in the graph, also in expressions."""
     symbols = _symbols(graph)
     unknown = [name for name in fixed if name not in symbols]
     if unknown:
@@ -314,11 +315,14 @@ def _fix_dims(graph: GraphProto, fixed: Sizes) -> None:
     for name, dim in _nameless(graph).items():
         if name in fixed:
             dim.dim_value = fixed[name]
+    sizes: dict[str, int | None] = dict.fromkeys(symbols) | dict(fixed)
     for stated in graphs(graph):
         for value in (*stated.input, *stated.output, *stated.value_info):
             for dim in value.type.tensor_type.shape.dim:
-                if dim.dim_param in fixed:
-                    dim.dim_value = fixed[dim.dim_param]
+                name = dim.dim_param
+                size = sizes[name] if name in sizes else sizes.setdefault(name, stated_size(name, fixed))
+                if size is not None:
+                    dim.dim_value = size
 
 
 def _is_cut(tensor: TensorProto) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, count, islice
 
 from ortconv.errors import OrtconvError
-from ortconv.ir.symbols import with_stated_sums
+from ortconv.ir.symbols import with_stated_sizes
 from ortconv.ir.types import Dim, TensorType, ValueType
 from ortconv.onnxio.build import TypeReader
 from ortconv.onnxio.infer import infer_model
@@ -57,13 +57,13 @@ def misnamed(message: bytes, declared: Mapping[str, ValueType]) -> Iterator[str]
     `message` is a serialized model without declared types. A dimension that does not change may be equal in all sensible uses.
     """
     symbols = input_symbols(ModelProto.FromString(message).graph)
-    first = with_stated_sums(dict(zip(symbols, _primes(len(symbols)), strict=True)), symbols)
+    first = with_stated_sizes(dict(zip(symbols, _primes(len(symbols)), strict=True)), symbols)
     found = _sizes(message, first, declared)
     suspect = [place for place, size in found.items() if size != first[place[2]]]
     if not suspect:
         return
     changed = {symbol for *_, symbol in suspect}
-    second = with_stated_sums({s: first[s] + 2 * LEAST_PRIME * (s in changed) for s in symbols}, symbols)
+    second = with_stated_sizes({s: first[s] + 2 * LEAST_PRIME * (s in changed) for s in symbols}, symbols)
     again = _sizes(message, second, declared)
     for place in suspect:
         name, axis, symbol = place

@@ -188,6 +188,7 @@ STANDARD_TYPES: dict[tuple[str, str], TypeRule] = {
     ("", "Einsum"): shaped(_einsum),
     ("", "EyeLike"): _eye_like,
     ("", "GatherND"): shaped(_gather_nd),
+    ("", "GroupNormalization"): shaped(lambda node: shape_of(node, 0)),
     ("", "NonZero"): _non_zero,
     ("", "RegexFullMatch"): lambda node: [TensorType(DType.BOOL, shape_of(node, 0))],
     **{("", op): shaped(_resized) for op in ("Resize", "Upsample")},

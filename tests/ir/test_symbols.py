@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ortconv.ir.symbols import at_most, broadcast_dims, minus, plus, quotient, stretches_to, times
+from ortconv.ir.symbols import at_most, broadcast_dims, minus, plus, quotient, stated_size, stretches_to, times
 from ortconv.ir.types import Dim
 from tests.batches import batched
 
@@ -58,3 +58,16 @@ def test_the_lesser_of_two_dimensions() -> None:
 )  # fmt: skip
 def test_what_is_left_of_a_sum(whole: Dim, part: Dim, rest: Dim) -> None:
     assert minus(whole, part) == rest
+
+
+@batched
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("past + rows", 7), ("past+1", 4), ("((s16//4)) + 1", 101), ("4*((s16//4)) + 8", 408), ("s16 - 1", 399), ("s16 % 7", 1),
+        ("batch-size*2", 10), ("s16", None), ("5", None), ("min(3,s16)", None), ("other + 1", None), ("s16//0", None),
+        ("1 - s16", None), ("s16 + ", None), ("1.5*s16", None), ("s16.real + 1", None), ("(" * 150, None), ("1+" * 200 + "1", None),
+    ],
+)  # fmt: skip
+def test_names_that_state_a_size(name: str, size: int | None) -> None:
+    assert stated_size(name, {"past": 3, "rows": 4, "s16": 400, "batch-size": 5}) == size

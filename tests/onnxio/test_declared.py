@@ -17,6 +17,7 @@ from ortconv.ir.graph import Graph
 from ortconv.ir.schema import is_deterministic
 from ortconv.ir.types import TensorType
 from ortconv.ir.verify import verify
+from ortconv.models import load
 from ortconv.onnxio.imports import KNOWN
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
@@ -148,6 +149,16 @@ def test_declarations_fill_in_what_inference_cannot_know() -> None:
     model = loaded(text)
     assert shapes(model.graph) == {"a": "float[P,3]", "y": "float[P,3]", "n": "float[2,3]"}
     assert model.warnings == []
+
+
+def test_names_that_are_expressions_of_a_fixed_dimension() -> None:
+    """As dynamo writes them."""
+    proto = parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 21, "c" : 1]> g (float[N, M] x) => (y)
+        <float["2*((N//4)) + 1", "N + M"] a> { a = c.Own(x) y = Neg(a) }"""
+    )
+    assert shapes(load(proto, {"N": 9}).graph) == {"a": "float[5,N + M]", "y": "float[5,N + M]"}
+    assert shapes(load(proto, {"N": 9, "M": 2}).graph) == {"a": "float[5,11]", "y": "float[5,11]"}
 
 
 def test_declared_dimensions_in_bodies_are_dropped_too() -> None:

@@ -447,6 +447,13 @@ def dims(model: Model) -> list[object]:
     return [n.out.shape for n in model.graph.walk()]
 
 
+def test_the_shape_of_a_group_normalization() -> None:
+    """onnx does not infer it from operator set 21 on."""
+    text = "g (float[N, 4, 3] x, float[4] s) => (y) { n = GroupNormalization<num_groups = 2>(x, s, s) y = Neg(n) }"
+    model = small_models.parsed(text, header='ir_version: 10, opset_import: ["" : 21]')
+    assert [str(node.out.type) for node in model.graph] == ["float[N,4,3]"] * 2
+
+
 def test_invented_dimension_names_are_anonymous() -> None:
     model = small_models.parsed("g (float[N] x) => (int64[A, B] y) { n = NonZero(x) t = Transpose(n) y = Abs(t) }")
     assert dims(model)[:2] == [(1, "?0"), ("?0", 1)]
