@@ -66,7 +66,8 @@ def _is_product(scores: Value, accepts: Callable[[Node, Value], bool] = lambda n
         value = node.inputs[0]
         if not all(accepts(node, operand) for operand in node.present_inputs[1:]):
             return False
-    return producer_of(value, "MatMul") is not None
+    product = producer_of(value, "MatMul", "Gemm")
+    return product is not None and all(accepts(product, operand) for operand in product.present_inputs[2:])
 
 
 @rule("WhereToMulAdd", P("Where", "mask", "a", "b"))
