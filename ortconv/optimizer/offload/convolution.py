@@ -15,7 +15,7 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import INT32_MAX
 from ortconv.optimizer import standard_forms
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import integers, is_float, op, shape_of, sliced
+from ortconv.optimizer.offload.parts import integers, is_float, op, reshape, shape_of, sliced, transpose
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.standard_forms import with_axes
 
@@ -108,61 +108,81 @@ class _Axis(NamedTuple):
 
 
 def _axes(node: Node, weights: Array, stride: int) -> list[_Axis] | None:
-    """The spatial axes of a ConvTranspose of float32 images; None if a size is unknown."""
+    """The spatial axes of a ConvTranspose in float32; None if a size is unknown."""
     source, result = shape_of(node.inputs[0]), shape_of(node.out)
-    if source is None or result is None or len(source) != IMAGE + 2:
+    rank = weights.ndim - 2
+    if source is None or result is None or len(source) != rank + 2:
         return None
-    dilations, extra = (node.attr(name, Ints((d, d))) for name, d in (("dilations", 1), ("output_padding", 0)))
+    dilations, extra = (node.attr(name, Ints((d,) * rank)) for name, d in (("dilations", 1), ("output_padding", 0)))
     found = []
-    for i in range(IMAGE):
+    for i in range(rank):
         kernel = (weights.shape[2 + i] - 1) * dilations[i] + 1
         size, out = source[2 + i], result[2 + i]
-        begin = _begin(node, i, stride * (size - 1) + extra[i] + kernel - out)
+        begin = _begin(node, i, rank, stride * (size - 1) + extra[i] + kernel - out)
         found.append(_Axis(size, out, kernel, begin, -(-kernel // stride)))
     return None if any(a.begin < 0 for a in found) else found
 
 
-def _begin(node: Node, axis: int, total: int) -> int:
+def _begin(node: Node, axis: int, rank: int, total: int) -> int:
     """The padding at the start of an axis: that of the attribute, or the first half of the total."""
-    pads = spatial_pads(node, IMAGE) if "output_shape" not in node.attrs else None
+    pads = spatial_pads(node, rank) if "output_shape" not in node.attrs else None
     if pads is not None:
         return pads[axis]
     return total // 2 if node.attr("auto_pad", "NOTSET") == "SAME_UPPER" else total - total // 2
 
 
-def _phases(weights: Array, axes: list[_Axis], stride: int, dilations: tuple[int, ...]) -> Array:
+_ROW = _Axis(size=1, out=1, kernel=1, begin=0, taps=1)
+"""The first axis of an image of one row."""
+
+
+def _phases(weights: Array, axes: Sequence[_Axis], strides: Sequence[int], dilations: Sequence[int]) -> Array:
     """Filters of a Conv that computes each phase of a ConvTranspose's output as separate channels, phases first."""
     channels, filters = weights.shape[:2]
     high, wide = axes
-    spread = np.zeros((channels, filters, high.taps * stride, wide.taps * stride), np.float32)
+    spread = np.zeros((channels, filters, high.taps * strides[0], wide.taps * strides[1]), np.float32)
     spread[:, :, : high.kernel : dilations[0], : wide.kernel : dilations[1]] = weights
-    split = spread.reshape(channels, filters, high.taps, stride, wide.taps, stride)[:, :, ::-1, :, ::-1]
-    return split.transpose(3, 5, 1, 0, 2, 4).reshape(stride * stride * filters, channels, high.taps, wide.taps)
+    split = spread.reshape(channels, filters, high.taps, strides[0], wide.taps, strides[1])[:, :, ::-1, :, ::-1]
+    return split.transpose(3, 5, 1, 0, 2, 4).reshape(math.prod(strides) * filters, channels, high.taps, wide.taps)
 
 
 @rule("ConvTransposeToConv", P("ConvTranspose", "x", C("w"), C("b", optional=True)))
 def conv_transpose(m: Match) -> Replacement:
     """ConvTranspose<stride s>(x, w, b)  ->  Slice(DepthToSpace<s>(Conv(x, w', b'))); w' has one filter for each of s * s phases
 
-    If the kernel size is not a multiple of s, the filters are padded with zeros; the results are then equal for finite x only.
+    Along one axis, the Conv is one of images of one row, and a Transpose of its phases replaces DepthToSpace. If the kernel size
+    is not a multiple of s, the filters are padded with zeros; the results are then equal for finite x only.
 
     Opt-in: more nodes, and more products if filters are padded; useful only if an accelerator has no ConvTranspose.
     """
     node, weights = m.root, m.tensor("w").numpy()
-    strides, dilations = (node.attr(name, Ints((1, 1))) for name in ("strides", "dilations"))
-    stride = strides[0]
-    axes = _axes(node, weights, stride) if strides == (stride,) * IMAGE else None
+    rank = weights.ndim - 2
+    strides, dilations = (node.attr(name, Ints((1,) * rank)) for name in ("strides", "dilations"))
+    axes = _axes(node, weights, strides[0]) if rank in (1, IMAGE) and len({*strides}) == 1 else None
     if axes is None or node.attr("group", 1) != 1 or m.graph.opset() < 10:
         return None
-    pads = Ints((*(a.taps - 1 for a in axes), *(a.taps - 1 + a.missing(stride) for a in axes)))
-    filters = np.ascontiguousarray(_phases(weights, axes, stride, tuple(dilations)))
-    bias = [] if m.b is None else [np.tile(m.tensor("b").numpy(), stride * stride)]
-    y = New("Conv", [m.x, filters, *bias], {"kernel_shape": Ints(filters.shape[2:]), "pads": pads}, like=node)
-    if stride > 1:
-        y = op("DepthToSpace", y, blocksize=stride)
-    if all(a.is_whole(stride) for a in axes):
+    y = _computed_phases(m, [_ROW] * (IMAGE - rank) + axes, strides[0], dilations)
+    if all(a.is_whole(strides[0]) for a in axes):
         return y
-    return sliced(y, [a.begin for a in axes], [a.begin + a.out for a in axes], (2, 3))
+    return sliced(y, [a.begin for a in axes], [a.begin + a.out for a in axes], range(2, 2 + rank))
+
+
+def _computed_phases(m: Match, axes: list[_Axis], stride: int, dilations: Sequence[int]) -> New:
+    """The phases of a ConvTranspose by a Conv, in their places."""
+    weights, is_row = m.tensor("w").numpy(), len(dilations) < IMAGE
+    strides = (1, stride) if is_row else (stride, stride)
+    if is_row:
+        weights, dilations = np.expand_dims(weights, 2), (1, *dilations)
+    added = [a.missing(stride) for a in axes]
+    pads = Ints((*(a.taps - 1 for a in axes), *(a.taps - 1 + more for a, more in zip(axes, added))))
+    filters = np.ascontiguousarray(_phases(weights, axes, strides, dilations))
+    bias = [] if m.b is None else [np.tile(m.tensor("b").numpy(), math.prod(strides))]
+    x: NewInput = with_axes("Unsqueeze", m.x, (2,), m.graph) if is_row else m.x
+    y = New("Conv", [x, filters, *bias], {"kernel_shape": Ints(filters.shape[2:]), "pads": pads}, like=m.root)
+    if is_row:
+        width, channels = axes[1].size + axes[1].taps - 1 + added[1], len(filters) // stride
+        phases = transpose(reshape(y, (-1, stride, channels, width)), (0, 2, 3, 1))
+        return reshape(phases, (-1, channels, width * stride))
+    return op("DepthToSpace", y, blocksize=stride) if stride > 1 else y
 
 
 _CONV = P("Conv", "x", C("w"), C("b", optional=True), name="conv")
