@@ -37,23 +37,31 @@ def expand(m: Match) -> Replacement:
 
     Opt-in: multiplies by 1; useful only if an accelerator supports Mul but not Expand.
     """
+    return _broadcast(m)
+
+
+def _broadcast(m: Match) -> Replacement:
+    """The product of x and ones in the shape of the result; None if it would repeat axes of other sizes than 1, or be too large."""
     source, out = shape_of(m.x), shape_of(m.root.out)
     if source is None or out is None:
         return None
     known = (1,) * (len(out) - len(source)) + source
     ones = [d if d != s else 1 for d, s in zip(out, known)]
-    return mul(m.x, np.ones(ones, np.float32)) if math.prod(ones) <= LARGEST_CONSTANT else None
+    fits = all(s in (1, d) for d, s in zip(out, known)) and math.prod(ones) <= LARGEST_CONSTANT
+    return mul(m.x, np.ones(ones, np.float32)) if fits else None
 
 
 @rule("TileToConcat", P("Tile", "x", C("repeats")))
 def tile(m: Match) -> Replacement:
-    """Tile(x, repeats)  ->  Concat(x, x, ...) along each repeated axis
+    """Tile(x, repeats)  ->  Concat(x, x, ...) along each repeated axis; x * ones for many copies along axes of size 1
 
     Opt-in: useful only if an accelerator supports Concat but not Tile.
     """
     repeats = ints(m.repeats)
-    if not is_float(m.x) or m.x.rank is None or repeats is None or not all(1 <= r <= MOST_COPIES for r in repeats):
+    if not is_float(m.x) or m.x.rank is None or repeats is None or min(repeats, default=1) < 1:
         return None
+    if any(r > MOST_COPIES for r in repeats):
+        return _broadcast(m)
     y: NewInput = m.x
     for axis, count in enumerate(repeats):
         if count > 1:
