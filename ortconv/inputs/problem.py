@@ -101,12 +101,12 @@ class Problem:
     def first(self, size: int, batch: int) -> Sizes:
         """Initial sizes: `batch` for leading dimensions, `size` for all other free dimensions."""
         starts = {name: held for found in self.targets.values() for name, held in found.items()}
-        return self.with_sums(
+        return self.with_stated(
             {**self.fixed, **{n: starts.get(n, batch if n in self.batches else size) for n in self.free}}
         )
 
-    def with_sums(self, sizes: Sizes) -> Sizes:
-        """The sizes, with each free dimension whose name is a sum of others set to the sum of their sizes."""
+    def with_stated(self, sizes: Sizes) -> Sizes:
+        """The sizes, with those of free dimensions whose names state them by others, such as past + rows, set accordingly."""
         return with_stated_sizes(sizes, self.free)
 
     def other_targets(self) -> Iterator[Sizes]:

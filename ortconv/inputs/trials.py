@@ -180,7 +180,7 @@ def _others(
 def _smaller(problem: Problem, first: Sizes) -> Iterator[Sizes]:
     """Sizes that differ from the first ones, if the model allows it: 1 for all, or 1 for batches; at last the first sizes again."""
     for names in (problem.free, [n for n in problem.free if n in problem.batches]):
-        sizes = problem.with_sums({**first, **dict.fromkeys(names, 1)})
+        sizes = problem.with_stated({**first, **dict.fromkeys(names, 1)})
         if sizes != first and is_solved(problem, sizes):
             yield sizes
     yield first
