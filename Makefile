@@ -55,7 +55,7 @@ bench-full: $(VENV)/.dev ## the same at length: more runs, a million nodes, 1.9 
 samples: $(VENV)/.dev ## rebuild every sample model, training included
 	$(BIN)/python sample_models/make.py
 
-schema: $(VENV)/.dev ## rewrite ortconv/ir/operators.json from the installed onnx and onnxruntime
+schema: $(VENV)/.dev ## rewrite ortconv/ir/operators.txt from the installed onnx and onnxruntime
 	$(BIN)/python schemas/operators.py
 
 docs: $(VENV)/.dev ## rewrite the generated pages of docs/, and its pictures

@@ -1,9 +1,10 @@
-"""Write ortconv/ir/operators.json: what onnxruntime knows of operators beyond what the onnx package does.
+"""Write ortconv/ir/operators.txt: what onnxruntime knows of operators beyond what the onnx package does.
 
     python schemas/operators.py
 
-`schemas`: operators that onnx.defs has not (com.microsoft and the like), or only as deprecated: formal inputs and outputs, their
-smallest numbers, the types of type parameters, types of attributes, which are required, and defaults.
+A line for each operator that onnx.defs has not (com.microsoft and the like), or only as deprecated: domain:operator:since_version,
+and as JSON its formal inputs and outputs, their smallest numbers, the types of type parameters, types of attributes, which are
+required, and defaults.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ortconv.backends.onnxruntime_cpu import runtime
 
 ort = runtime().capi._pybind_state
 
-TARGET = Path(__file__).parent.parent / "ortconv" / "ir" / "operators.json"
+TARGET = Path(__file__).parent.parent / "ortconv" / "ir" / "operators.txt"
 OPTIONS = {"Single": "single", "Optional": "optional", "Variadic": "variadic"}
 
 
@@ -58,6 +59,6 @@ def schemas() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    document = {"schemas": schemas()}
-    TARGET.write_text(json.dumps(document, indent=None, separators=(",", ":")) + "\n")
-    print(f"{TARGET.name}: {len(document['schemas'])} schemas")
+    table = schemas()
+    TARGET.write_text("".join(f"{key} {json.dumps(row, separators=(',', ':'))}\n" for key, row in table.items()))
+    print(f"{TARGET.name}: {len(table)} schemas")

@@ -1,15 +1,16 @@
-"""Write ortconv/ir/releases.json: the first release of onnxruntime that has each kernel, attribute, input and saved action.
+"""Write releases.json and kernels.txt of ortconv/ir: the first release of onnxruntime that has each kernel, attribute, input and
+saved action.
 
     python schemas/releases.py FOLDER
 
 Downloads the first wheel of each minor release into FOLDER, unless it is there, and asks each what it has. Releases that do not
 list their kernels are asked to load files of one node, one for each type of each kernel of the first that does.
 
-`releases` are names, which everything else refers to by position. `opsets` are operator sets by domain and version. `kernels` are
-those of the CPU execution provider by domain:operator: first and last since_version, types by type string, first and last release.
-`types` are the lists of types that these refer to. `attributes` and `inputs` are those that came after the operator itself, by
-domain:operator:version. `forms` are the models in release_forms/, each one use of an operator. `actions` are the
-names of saved fusions.
+`releases` are names, which everything else refers to by position. `opsets` are operator sets by domain and version. kernels.txt has
+a line for each operator of the CPU execution provider: domain:operator, and the first and last since_version, the types by type
+string, and the first and last release of each kernel. `types` are the lists of types that these refer to. `attributes` and
+`inputs` are those that came after the operator itself, by domain:operator:version. `forms` are the models in release_forms/, each
+one use of an operator. `actions` are the names of saved fusions.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -38,6 +40,7 @@ from ortconv.pipeline import optimize
 
 HERE = Path(__file__).parent
 TARGET = HERE.parent / "ortconv" / "ir" / "releases.json"
+KERNELS = TARGET.with_name("kernels.txt")
 WHEELS = {
     **dict.fromkeys(("1.13.1", "1.14.0"), "3.10"),
     **{f"1.{minor}.{1 if minor == 24 else 0}": "3.11" for minor in range(15, 33)},
@@ -319,10 +322,12 @@ def main(folder: Path) -> None:
         "releases": [".".join(release.split(".")[:2]) for release in WHEELS],
         "opsets": opsets(folder), "attributes": later(listed, 0), "inputs": later(listed, 1),
         "forms": forms(folder), "actions": actions(folder),
-        "types": [" ".join(allowed) for allowed in types], "kernels": table,
+        "types": [" ".join(allowed) for allowed in types],
     }  # fmt: skip
-    TARGET.write_text(json.dumps(document, separators=(",", ":")) + "\n")
-    print(f"{TARGET.name}: {len(table)} operators, {TARGET.stat().st_size} bytes")
+    encode = partial(json.dumps, separators=(",", ":"))
+    TARGET.write_text(encode(document) + "\n")
+    KERNELS.write_text("".join(f"{op} {encode(rows)}\n" for op, rows in table.items()))
+    print(f"{KERNELS.name}: {len(table)} operators, {KERNELS.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
 """The kernels of ONNX Runtime's CPU provider by operator, version and types, and the release that introduced each.
 
-`releases.json` holds the data of the released wheels; `schemas/releases.py` writes it. A release is a position in `releases()`.
+`releases.json` and `kernels.txt` hold the data of the released wheels; `schemas/releases.py` writes them. A release is a position
+in `releases()`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.operators import MICROSOFT
-from ortconv.ir.schema import Schema, document, schema, schema_of, schema_of_id, serves, type_arguments
+from ortconv.ir.schema import Schema, rows, schema, schema_of, schema_of_id, serves, type_arguments
 from ortconv.ir.types import Dim, DType, OptionalType, SequenceType, Shape, TensorType, ValueType
 
 UNKNOWN = ""
@@ -24,7 +27,15 @@ KernelTypes = tuple[str | None, ...]
 
 WIDER = {"tensor(float16)": "tensor(float)"}
 
-_document = partial(document, "releases.json")
+
+@cache
+def _document() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(__file__).with_name("releases.json").read_text(encoding="utf-8"))
+    return found
+
+
+_kernels = partial(rows, "kernels.txt")
+"""The kernels by domain:operator, as JSON: first and last version, types, first and last release of each."""
 
 
 class KernelUse(NamedTuple):
@@ -130,10 +141,10 @@ def _serving(op_id: str, inputs: KernelTypes, outputs: KernelTypes) -> list[tupl
     found = schema_of_id(op_id)
     assert found is not None
     sides, places = (inputs, outputs), type_arguments(found)
-    rows = _document()["kernels"].get(f"{found.domain}:{found.op}", ())
+    kernels = json.loads(_kernels().get(f"{found.domain}:{found.op}", "[]"))
     return [
         (since, until)
-        for first, last, types, since, until in rows
+        for first, last, types, since, until in kernels
         if serves(found.since, first, last)
         and all(_type_at(sides, places.get(name, ())) in (UNKNOWN, *_types(n)) for name, n in types.items())
     ]
@@ -144,8 +155,8 @@ def newest_kernels() -> Mapping[str, frozenset[tuple[int, int]]]:
     """The kernels of the newest release by DOMAIN:OPERATOR, each as the (first, last) operator version that it serves."""
     newest = len(releases()) - 1
     found = {
-        name: frozenset((first, last) for first, last, _, _, until in rows if until >= newest)
-        for name, rows in _document()["kernels"].items()
+        name: frozenset((first, last) for first, last, _, _, until in json.loads(row) if until >= newest)
+        for name, row in _kernels().items()
     }
     return {name: served for name, served in found.items() if served}
 
@@ -308,4 +319,4 @@ def _types(number: int) -> frozenset[str]:
 
 @cache
 def _domains() -> frozenset[str]:
-    return frozenset(key.rpartition(":")[0] for key in _document()["kernels"])
+    return frozenset(key.rpartition(":")[0] for key in _kernels())

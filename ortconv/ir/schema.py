@@ -230,16 +230,16 @@ def _attribute(value: Any, kind: str) -> Attribute:
 
 
 @cache
-def document(name: str) -> dict[str, Any]:
-    """The contents of a JSON file of this package."""
-    found: dict[str, Any] = json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
-    return found
+def rows(name: str) -> dict[str, str]:
+    """The rows of a table of this package by their keys, each as JSON. A model needs few of them."""
+    lines = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
+    return {key: row for key, _, row in (line.partition(" ") for line in lines)}
 
 
 @cache
 def _table_versions() -> dict[tuple[str, str], tuple[int, ...]]:
     table: dict[tuple[str, str], tuple[int, ...]] = {}
-    for key in document("operators.json")["schemas"]:
+    for key in rows("operators.txt"):
         domain, op, since = key.rsplit(":", 2)
         table[domain, op] = (*table.get((domain, op), ()), int(since))
     return table
@@ -247,7 +247,7 @@ def _table_versions() -> dict[tuple[str, str], tuple[int, ...]]:
 
 @cache
 def _table_schema(domain: str, op: str, since: int) -> Schema:
-    row = document("operators.json")["schemas"][f"{domain}:{op}:{since}"]
+    row = json.loads(rows("operators.txt")[f"{domain}:{op}:{since}"])
     return Schema(
         domain,
         op,
