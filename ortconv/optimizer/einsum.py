@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from string import ascii_letters
 from typing import NamedTuple
 
 from ortconv.ir.graph import Ints, Node
 
 ELLIPSIS = "..."
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class ProductAxes(NamedTuple):
@@ -30,7 +31,7 @@ class Equation(NamedTuple):
         """True if no tensor has an axis twice, and the result has only axes of operands."""
         known = set("".join(self.operands))
         repeats = any(len(set(term)) < len(term) for term in (*self.operands, self.out))
-        return not repeats and known.issuperset(self.out) and known.issubset(ascii_letters)
+        return not repeats and known.issuperset(self.out) and known.issubset(LETTERS)
 
     @property
     def product(self) -> ProductAxes | None:
@@ -62,7 +63,7 @@ def equation_of(node: Node) -> Equation | None:
     if not arrow:  # the axes that only one operand has, in alphabetical order
         letters = left.replace(",", "").replace(ELLIPSIS, "")
         out = ELLIPSIS + "".join(sorted(c for c in letters if letters.count(c) == 1))
-    hidden = _hidden(node, operands, "".join(c for c in ascii_letters if c not in stated))
+    hidden = _hidden(node, operands, "".join(c for c in LETTERS if c not in stated))
     if hidden is None:
         return None
     shown = [term.replace(ELLIPSIS, own) for term, own in zip(operands, hidden)]

@@ -26,7 +26,7 @@ PASSES = (
     FOLDING,
     Pass("ClipBoundFolding", "basic.qdq:fold_bound", *DEQUANTIZE, also=(("", "Clip"),)),
     Pass("StackedStepsFusion", "basic.steps:fuse_steps", "Concat"),
-    Pass("ConvBranchFusion", "basic.conv_branches"),
+    Pass("ConvBranchFusion", "basic.conv_branches", "Conv"),
     Pass("MatMulAddFusion", "basic.fold_matmul:fuse_matmul_add"),
     Pass("MatMulAddFusion", "basic.fold_matmul:fuse_stacked", "MatMul"),
     RESHAPES,

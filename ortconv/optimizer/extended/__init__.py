@@ -18,6 +18,7 @@ RESIZES = Pass(
 )
 SCALARS = Pass("ScalarRankRewrite", "extended.scalar_rank:raise_rank")
 GELUS = ("Gelu", (MICROSOFT, "Gelu"))
+PRODUCTS = ("MatMul", (MICROSOFT, "FusedMatMul"))
 SKIP_NORMS = ((MICROSOFT, "SkipLayerNormalization"), (MICROSOFT, "SkipSimplifiedLayerNormalization"))
 
 PASSES = (
@@ -27,12 +28,12 @@ PASSES = (
     RESIZES,
     *recurrent.PASSES,
     Pass("StackReduceFusion", "extended.stack:reduce_operands", "Concat"),
-    Pass("FillElimination", "extended.fill:eliminate_filled_operand"),
-    Pass("ZeroStateElimination", "extended.fill:eliminate_zero_states"),
-    Pass("GemmActivationFusion", "extended.fuse_gemm:fuse_gemm_activation"),
+    Pass("FillElimination", "extended.fill:eliminate_filled_operand", "ConstantOfShape"),
+    Pass("ZeroStateElimination", "extended.fill:eliminate_zero_states", "GRU", "LSTM", "RNN"),
+    Pass("GemmActivationFusion", "extended.fuse_gemm:fuse_gemm_activation", "Gemm"),
     Pass("SoftmaxExpectationFusion", "extended.distribution:move_to_last_axis", "Softmax"),
     Pass("UnstackedAttention", "extended.attention.unstacked:unstack", "Softmax", also=(("", "MatMul"),)),
-    Pass("GemmRowsFusion", "extended.gemm_rows:fuse_rows"),
+    Pass("GemmRowsFusion", "extended.gemm_rows:fuse_rows", "Gemm", also=(("", "Reshape"),)),
     Pass("HardSwishFusion", "extended.fuse_conv:fuse_hard_sigmoid"),
     Pass("PReluFusion", "extended.fuse_conv:replace_prelu"),
     Pass("ConvActivationFusion", "extended.fuse_conv:ACTIVATIONS"),
@@ -49,7 +50,7 @@ PASSES = (
     Pass("UnscaledNormFusion", "extended.layer_norm:UNSCALED", "ReduceMean", "GlobalAveragePool"),
     # It runs once, since SkipLayerNormFusion undoes it.
     Pass("SkipLayerNormSplit", "extended.split_norm:split_norm", *SKIP_NORMS, once=True),
-    Pass("NormScaleFusion", "extended.norm_scale:fuse_affine"),
+    Pass("NormScaleFusion", "extended.norm_scale:fuse_affine", "LayerNormalization", "SimplifiedLayerNormalization"),
     Pass("BatchFirstFusion", "extended.attention.batch_first:put_batch_first", "Softmax", also=(("", "MatMul"),)),
     Pass("PackedHeadsFusion", "extended.attention.packed_heads:fuse", "Transpose"),
     Pass("ReshapeFusion", "basic.reshape:merge_reshapes"),
@@ -60,13 +61,13 @@ PASSES = (
     Pass("ShapeSelectFusion", "extended.shape_parts:fuse_select", "Where"),
     Pass("GatherSliceToSplitFusion", "extended.split:fuse", "Gather", "Slice"),
     Pass("GatherToSliceFusion", "extended.split:fuse_range", "Gather"),
-    Pass("MatmulTransposeFusion", "extended.fuse_matmul:TRANSPOSED"),
-    Pass("MatMulScaleFusion", "extended.fuse_matmul:SCALED"),
-    Pass("StackedMatMulFusion", "extended.fuse_matmul:fuse_stack"),
-    Pass("MatMulActivationFusion", "extended.fuse_gemm:fuse_matmul_activation"),
+    Pass("MatmulTransposeFusion", "extended.fuse_matmul:TRANSPOSED", *PRODUCTS, also=(("", "Transpose"),)),
+    Pass("MatMulScaleFusion", "extended.fuse_matmul:SCALED", *PRODUCTS, also=(("", "Mul"), ("", "Div"))),
+    Pass("StackedMatMulFusion", "extended.fuse_matmul:fuse_stack", *PRODUCTS, also=(("", "Reshape"),)),
+    Pass("MatMulActivationFusion", "extended.fuse_gemm:fuse_matmul_activation", "MatMul"),
     Pass("TransposeOptimizer", "extended.cancel:cancel_transposes", "Transpose", once=True),
     Pass("TransposeSplit", "extended.transpose:split_transpose", "Transpose"),
-    Pass("ScaleShiftFusion", "extended.affine:fuse_scale_shift"),
+    Pass("ScaleShiftFusion", "extended.affine:fuse_scale_shift", "Mul"),
     Pass("ConvBNFusion", "basic.fold_conv:BATCH_NORMS"),
     Pass("ReshapeFusion", "basic.reshape:CHAINS"),
     Pass("ConstantFolding", "extended.qdq.common:fold_bias", *DEQUANTIZE),

@@ -7,10 +7,11 @@ from ortconv.optimizer.basic import NAN_GUARDS
 from ortconv.optimizer.passes import Pass
 
 _MATMUL = (("", "MatMul"),)
+_PARTS = (("", "Gather"), ("", "Slice"), ("", "Split"))
 _ROTARY = ((MICROSOFT, "RotaryEmbedding"), "RotaryEmbedding")
 
 PASSES = (
-    Pass("HeadColumnsFusion", "extended.attention.head_columns:fuse", "Reshape"),
+    Pass("HeadColumnsFusion", "extended.attention.head_columns:fuse", "Reshape", also=_PARTS),
     Pass("RotaryEmbeddingFusion", "extended.attention.rotary:fuse", "Neg", "Sub"),
     Pass("PartialRotaryFusion", "extended.attention.partial_rotary", *_ROTARY),
     Pass("RotaryRowsFusion", "extended.attention.grouped:ROTARY_ROWS", *_ROTARY),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ortconv.optimizer.passes import Pass
 
+_SLICES = (("", "Gather"), ("", "Squeeze"))
+
 PASSES = (
-    Pass("UnrolledLstmFusion", "extended.recurrent.lstm:fuse", "Tanh"),
+    Pass("UnrolledLstmFusion", "extended.recurrent.lstm:fuse", "Tanh", also=(("", "Sigmoid"),)),
     Pass("StackedSlicesElimination", "extended.recurrent.slices:stack_slices", "Concat"),
-    Pass("StepProductFusion", "extended.recurrent.step_products:fuse", "MatMul", "Gemm"),
+    Pass("StepProductFusion", "extended.recurrent.step_products:fuse", "MatMul", "Gemm", also=_SLICES),
 )
