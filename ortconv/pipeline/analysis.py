@@ -19,7 +19,7 @@ from ortconv.partition.advice import Merge, advise
 from ortconv.partition.cost import Estimate, estimate
 from ortconv.partition.limits import Limits, limit
 from ortconv.partition.profile import DeviceProfile
-from ortconv.pipeline.maximize_offload import Gain, hinted
+from ortconv.pipeline.offload_gain import Gain, hinted
 from ortconv.pipeline.stages import Offload, optimize
 from ortconv.public import public
 from ortconv.wording import counted

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.symbols import symbols_of
@@ -17,66 +15,20 @@ from ortconv.optimizer.offload import float32, unsigned
 from ortconv.optimizer.offload.masks import MASKS
 from ortconv.optimizer.offload.quantization import WEIGHTS_TO_FLOAT
 from ortconv.optimizer.passes import Pass, by_root
-from ortconv.optimizer.recipe import make
 from ortconv.partition import Partition, Partitioning, Target, partition
-from ortconv.partition.checks import TYPE_ADVICE
 from ortconv.partition.cost import cost, multiply_adds
 from ortconv.partition.limits import Limits, below_limits, limit
-from ortconv.partition.nnapi.checks import SIGNED
-from ortconv.partition.partitioner import Grouping, Verdict
+from ortconv.partition.partitioner import Grouping
 from ortconv.partition.policy import gate
 from ortconv.partition.regions import region_inputs, region_outputs
+from ortconv.pipeline.offload_gain import Count, Gain
 from ortconv.pipeline.rewrite_trials import ROUNDS, Rules, refused_units, rewrite_each, roots_around, try_rewrite
-from ortconv.wording import fix_dim_options
 
 FIXED = frozenset({"static-shape", "stop-op", "assigned"})
 """Rules of objections that no rewrite of a node can remove."""
 
-ANSWERED = (SIGNED, TYPE_ADVICE["nnapi"][DType.FLOAT16])
-"""Advice that this follows itself."""
-
 SPECIAL = (WEIGHTS_TO_FLOAT, *MASKS)
 """Passes whose result the target does not support as a whole, so that no trial would accept it."""
-
-HINT = "--maximize-offload rewrites it if that puts more nodes in partitions"
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """Counts of a graph: all nodes, nodes assigned to a target (`taken`), partitions, and multiply-adds in them."""
-
-    nodes: int
-    taken: int
-    partitions: int
-    multiply_adds: int
-
-    @property
-    def refused(self) -> int:
-        return self.nodes - self.taken
-
-
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """Counts before and after rewriting, and the number of rewrites by rule.
-
-    `dims` lists the symbolic dimensions of the graph's inputs if more nodes could be assigned to the target with static shapes.
-    """
-
-    before: Count
-    after: Count
-    rewrites: dict[str, int]
-    dims: tuple[str, ...] = ()
-
-    @property
-    def advice(self) -> str:
-        """Advice for assigning more nodes to the target; empty if there is none."""
-        if not self.dims:
-            return ""
-        return f"give the inputs fixed shapes: {fix_dim_options(self.dims, 'N')}"
-
-    def to_dict(self) -> dict[str, Any]:
-        before, after = (asdict(count) | {"refused": count.refused} for count in (self.before, self.after))
-        return {"before": before, "after": after, "rewrites": self.rewrites, "advice": self.advice}
 
 
 class Offer(NamedTuple):
@@ -167,34 +119,6 @@ def _open_dims(graph: Graph, partitioning: Partitioning) -> tuple[str, ...]:
 
 def _by_root(passes: Iterable[Pass]) -> dict[tuple[str, str], list[Rule]]:
     return by_root(r for p in passes for r in p.rules)
-
-
-# ---------------------------------------------------------------------- advice
-
-
-@cache
-def rewritable() -> frozenset[tuple[str, str]]:
-    """(domain, operator) of the nodes for which rewrites exist."""
-    return frozenset(_by_root(make("basic", offload=True).offload))
-
-
-def hinted(partitioning: Partitioning) -> Partitioning:
-    """Add the advice to try `maximize` to objections that a rewrite can answer: against int8, or an operator that the target lacks,
-    or has only in float.
-    """
-    verdicts = {node: _hinted(verdict) for node, verdict in partitioning.verdicts.items()}
-    return replace(partitioning, verdicts=verdicts)
-
-
-def _hinted(verdict: Verdict) -> Verdict:
-    if verdict.taken:
-        return verdict
-    rules = {"operator", "qdq"} if (verdict.node.domain, verdict.node.op) in rewritable() else {"qdq"}
-    objections = (
-        o._replace(advice=f"{o.advice}; {HINT}" if o.advice else HINT) if o.rule in rules or o.advice in ANSWERED else o
-        for o in verdict.objections
-    )
-    return replace(verdict, objections=tuple(objections))
 
 
 # ---------------------------------------------------------------------- passes over the whole graph

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ortconv.ir.graph import Node
     from ortconv.partition import Objection, Partitioning
     from ortconv.pipeline.float16 import Float16
-    from ortconv.pipeline.maximize_offload import Gain
+    from ortconv.pipeline.offload_gain import Gain
     from ortconv.pipeline.stages import Optimized
     from ortconv.validation.validate import Validation
 
@@ -192,7 +192,7 @@ class Result:
 
     def _record_partitions(self, model: Model, optimized: Optimized) -> None:
         from ortconv.ortformat.precision import needs_provider
-        from ortconv.pipeline.maximize_offload import hinted
+        from ortconv.pipeline.offload_gain import hinted
 
         partitionings = optimized.partitionings
         self.partitions = [

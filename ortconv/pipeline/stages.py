@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ortconv.partition import Partitioning, Target
     from ortconv.partition.limits import Limits
     from ortconv.pipeline.float16 import Float16
-    from ortconv.pipeline.maximize_offload import Gain
+    from ortconv.pipeline.offload_gain import Gain
     from ortconv.pipeline.options import Options
 
 Observer = Callable[[str, Model], None]

@@ -12,7 +12,7 @@ from ortconv.wording import counted, tally
 if TYPE_CHECKING:
     from ortconv.pipeline import Result
     from ortconv.pipeline.float16 import Float16
-    from ortconv.pipeline.maximize_offload import Gain
+    from ortconv.pipeline.offload_gain import Gain
     from ortconv.validation.validate import Validation
 
 SHOWN_REFUSALS = 3

@@ -29,7 +29,8 @@ from ortconv.partition import Target, partition
 from ortconv.partition.limits import Limits
 from ortconv.partition.profile import Copies, DeviceProfile
 from ortconv.pipeline import Offload, Options, convert, optimize
-from ortconv.pipeline.maximize_offload import HINT, Gain, maximize
+from ortconv.pipeline.maximize_offload import maximize
+from ortconv.pipeline.offload_gain import HINT, Gain
 from tests.batches import slow_except
 from tests.conftest import SAMPLES, SHARED_MODELS, SMALL
 from tests.counting import calls
