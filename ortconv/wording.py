@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 
 
@@ -87,7 +86,9 @@ def count_as_one(dims: Sequence[str]) -> list[str]:
 def command_line(words: Sequence[str]) -> str:
     """Words as a line for the system's shell."""
     if os.name == "posix":
-        return shlex.join(words)
+        from shlex import join
+
+        return join(words)
     from subprocess import list2cmdline
 
     return " ".join(

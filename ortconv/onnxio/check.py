@@ -152,7 +152,7 @@ _NO_COMPLAINT = ("Inference error(s):", "expected to have type but instead is nu
 type of a body's output.
 """
 
-_UNKNOWN_BRANCH = re.compile(r"then=0 else=\d+$|else=0$")
+_UNKNOWN_BRANCH = r"then=0 else=\d+$|else=0$"
 """End of the message on an If whose branches have different types, where one is unknown."""
 
 _HEAD = r"\(op_type:([^,()]+)(?:, node name: (.*?))?\): "
@@ -164,7 +164,7 @@ def _located(text: str) -> Iterator[tuple[str, str, str]]:
     ends = [head.start() for head in heads[1:]] + [len(text)]
     for head, end in zip(heads, ends, strict=False):
         why = text[head.end() : end].strip()
-        if head[1] != "Constant" and not why.endswith(_NO_COMPLAINT) and not _UNKNOWN_BRANCH.search(why):
+        if head[1] != "Constant" and not why.endswith(_NO_COMPLAINT) and not re.search(_UNKNOWN_BRANCH, why):
             yield head[1], head[2] or "", why
 
 

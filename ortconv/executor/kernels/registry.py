@@ -128,9 +128,10 @@ def _keywords(function: Function) -> tuple[frozenset[str], bool]:
     function = unwrap(function)
     code = function.__code__  # inspect.signature takes ten times as long
     names = frozenset(code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount])
-    for unpacked in re.findall(r"Unpack\[(\w+)\]", " ".join(function.__annotations__.values())):
-        return names | function.__globals__[unpacked].__optional_keys__, False
-    return names, bool(code.co_flags & CO_VARKEYWORDS)
+    if not code.co_flags & CO_VARKEYWORDS:
+        return names, False
+    unpacked = re.search(r"Unpack\[(\w+)\]", " ".join(function.__annotations__.values()))
+    return (names, True) if unpacked is None else (names | function.__globals__[unpacked[1]].__optional_keys__, False)
 
 
 def table(functions: Mapping[str, Function], *, domain: str = "", since: int = 1, until: int = _ANY_VERSION) -> None:
