@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
@@ -133,12 +132,12 @@ def cli() -> None:
     """
 
 
-@dataclass
 class Printed:
     """Whether the command must print one JSON document, and whether it has printed it."""
 
-    wanted: bool
-    done: bool = False
+    def __init__(self, wanted: bool) -> None:
+        self.wanted = wanted
+        self.done = False
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,12 +49,12 @@ _RANGED = rf"(?P<low>{_NUMBER})\.\.(?P<high>{_NUMBER})"
 _SCALED = rf"(?P<path>.+):(?P<low>{_NUMBER})\.\.(?P<high>{_NUMBER})"
 
 
-@dataclass
 class Inputs:
     """Arrays that the user gives, and the user's settings for generated ones."""
 
-    arrays: dict[str, Any] = field(default_factory=dict)
-    draws: dict[str, Draw] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.arrays: dict[str, Any] = {}
+        self.draws: dict[str, Draw] = {}
 
 
 def read_inputs(graph: Graph, paths: Sequence[Path], texts: Sequence[str]) -> Inputs:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ortconv.compare.layers import ComparedLayer, Loss, compare_layers, largest_loss
 from ortconv.compare.measure import Measure, measure
@@ -35,8 +35,7 @@ WORST: Mapping[str, Callable[[list[float]], float]] = {
 """The measures, and the choice of the worst value of each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """The relation of a model to the first one: names in the first model to names in this one, and rewrites by node label."""
 
     names: Mapping[str, str]
@@ -198,7 +197,7 @@ def _shaped(subjects: Sequence[Subject], draws: Mapping[str, Draw]) -> dict[str,
         known = [shape for shape in same if shape is not None and len(shape) == value.rank]
         sizes = [size for axis in zip(*known, strict=True) if (size := _fixed_size(axis)) is not None]
         if value.const is None and len(sizes) == value.rank and value.shape != tuple(sizes):
-            found[value.name] = replace(draws.get(value.name, Draw()), shape=tuple(sizes))
+            found[value.name] = draws.get(value.name, Draw())._replace(shape=tuple(sizes))
     return found
 
 

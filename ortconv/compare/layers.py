@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -121,8 +121,7 @@ def _dequantized(value: Value) -> Value | None:
     return next((node.out for node in readers), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(NamedTuple):
     """A layer with a difference, and the largest scaled distance among the layers that it is computed from."""
 
     layer: ComparedLayer

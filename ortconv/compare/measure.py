@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,8 +14,7 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(NamedTuple):
     """Distances between an expected and an actual value, over the finite elements.
 
     `scaled` is max_abs divided by the largest expected magnitude; `ulp` is the largest number of floats of the type between two
@@ -60,8 +58,8 @@ def _of_arrays(a: Array, b: Array) -> Measure:
     about = Measure(mismatch=found.reason, dtype=element_type(a), shape=a.shape)
     if found.reason is not None or a.dtype == object:
         return about
-    about = replace(about, max_abs=found.largest, scaled=found.scaled)
-    return replace(about, ulp=sums.ulp, cosine=sums.cosine, snr=sums.snr) if a.size else about
+    about = about._replace(max_abs=found.largest, scaled=found.scaled)
+    return about._replace(ulp=sums.ulp, cosine=sums.cosine, snr=sums.snr) if a.size else about
 
 
 class _Sums(Sums):

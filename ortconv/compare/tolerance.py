@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -121,8 +120,7 @@ def _sum_length(node: Node) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class OutputTolerance:
+class OutputTolerance(NamedTuple):
     """The permitted difference of one output. `step` is the scale of its quantized values, if it has them.
 
     The limit is relative to the largest element of the output, or to `range` if that is greater.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from ortconv.errors import UsageError
@@ -82,11 +81,11 @@ class Budget(NamedTuple):
         return f"{self.seconds:g} s, {self.bytes / 2**30:.3g} GiB"
 
 
-@dataclass(slots=True)
 class SearchTime:
     """The seconds of CPU time that a search may still take in this thread."""
 
-    seconds: float
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
 
     def spend(self, found: Iterator[T], share: float = 1.0) -> Iterator[T]:
         """Yield the results of a search that come in a share of this time. The time between two results does not count."""
@@ -103,7 +102,6 @@ class SearchTime:
             yield item
 
 
-@dataclass(slots=True)
 class Clock:
     """The remaining time of a budget. Only the time inside its `with` blocks counts. It is CPU time of the process if that is less
     than real time, so that results depend less on what else the machine does; but real time never counts less than by 1 / BUSY.
@@ -111,13 +109,11 @@ class Clock:
     `by_trial` is the time for sizes that are found by running the model, for all engines together.
     """
 
-    budget: Budget
-    used: float = 0.0
-    by_trial: SearchTime = field(init=False, repr=False)
-    _since: tuple[float, float] | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        self.by_trial = SearchTime(self.budget.seconds * SHARE_OF_TRIAL)
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.used = 0.0
+        self._since: tuple[float, float] | None = None
+        self.by_trial = SearchTime(budget.seconds * SHARE_OF_TRIAL)
 
     def __enter__(self) -> Clock:
         self._since = time.perf_counter(), time.process_time()

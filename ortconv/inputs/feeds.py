@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,8 +57,7 @@ MASKS = (DType.BOOL, DType.INT32, DType.INT64)
 """Types of inputs that are masks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
+class Draw(NamedTuple):
     """The specification of a generated input: its shape, and the range of its elements; None if unspecified."""
 
     shape: tuple[int, ...] | None = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,7 @@ TEXT_STARTS, NEW_TOKENS = 8, 4
 Content = Callable[[Node, tuple[int, ...]], Array | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(NamedTuple):
     """The role of an input in a node. `content` makes contents of a shape that the node accepts; None if any are."""
 
     content: Content | None = None

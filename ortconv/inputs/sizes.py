@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ortconv.inputs.demands import Demand, Extent, Numbers, demands
 from ortconv.inputs.problem import Problem, Sizes
@@ -22,21 +21,21 @@ LARGEST_SIZE = 1 << 20
 """Upper bound of free dimensions."""
 
 
-@dataclass
 class Solution:
     """Sizes, and the resulting shapes. Sizes in `implied` are determined by the graph. `is_met` is True if all known
     demands are met.
     """
 
-    sizes: Sizes
-    implied: set[str]
-    shapes: dict[Value, Numbers]
-    is_met: bool = False
+    def __init__(self, sizes: Sizes, implied: Iterable[str]) -> None:
+        self.sizes = dict(sizes)
+        self.implied = set(implied)
+        self.shapes: dict[Value, Numbers] = {}
+        self.is_met = False
 
 
 def solve(problem: Problem, sizes: Sizes, implied: frozenset[str] = frozenset()) -> Solution:
     """Change sizes until every demand is met, or no change helps."""
-    found = Solution(dict(sizes), set(implied), {})
+    found = Solution(sizes, implied)
     hopeless: set[DemandKey] = set()
     for _ in range(ROUNDS):
         found.shapes = infer_shapes(problem, found.sizes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -33,8 +32,7 @@ COPIES = 4
 """Approximate number of runs of each set of inputs: source and result, on two engines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(NamedTuple):
     """A set of inputs, and a description of it for messages."""
 
     what: str

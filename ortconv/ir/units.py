@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ortconv.ir.graph import Node, Value
@@ -24,21 +23,26 @@ class UnitOperand(NamedTuple):
         return tuple(v for v in self if v is not None)
 
 
-@dataclass(eq=False, repr=False, slots=True)
 class NodeUnit:
     """A node or QDQ group. `nodes` holds the DQ nodes, the target, a redundant Clip or Relu, and the Q nodes, in this order.
 
     `inputs` and `outputs` follow the slots of the target; quantized ones carry their scale and zero point.
     """
 
-    target: Node
-    nodes: tuple[Node, ...]
-    inputs: tuple[UnitOperand | None, ...]
-    outputs: tuple[UnitOperand | None, ...]
-    since: int = field(init=False)
+    __slots__ = ("inputs", "nodes", "outputs", "since", "target")
 
-    def __post_init__(self) -> None:
-        self.since = since_version(self.target)
+    def __init__(
+        self,
+        target: Node,
+        nodes: tuple[Node, ...],
+        inputs: tuple[UnitOperand | None, ...],
+        outputs: tuple[UnitOperand | None, ...],
+    ) -> None:
+        self.target = target
+        self.nodes = nodes
+        self.inputs = inputs
+        self.outputs = outputs
+        self.since = since_version(target)
 
     @property
     def op(self) -> str:

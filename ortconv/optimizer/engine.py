@@ -62,12 +62,14 @@ class New:
         self.node: Node | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Out:
     """One output of a New other than the first."""
 
-    new: New
-    index: int
+    __slots__ = ("index", "new")
+
+    def __init__(self, new: New, index: int) -> None:
+        self.new = new
+        self.index = index
 
 
 NewInput = Union[Value, New, Out, Tensor, Array, None]

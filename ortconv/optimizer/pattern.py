@@ -10,16 +10,14 @@ returned by the graph, unless `shared=True`. An ellipsis as last input accepts a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import EllipsisType
-from typing import Union, cast
+from typing import NamedTuple, Union, cast
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class C:
+class C(NamedTuple):
     """Pattern of a constant. `one` requires a single element; `where` is a further condition on the value."""
 
     name: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,7 @@ ALIGNMENT = 4
 """The metadata is a multiple of this number of words. So alignment up to 16 bytes can be computed from indices alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableShape:
+class TableShape(NamedTuple):
     """A table with a given set of fields: the index of its vtable, the order of its 32-bit and 64-bit fields in reverse, and its
     size in words. A 32-bit field has True if it is a reference.
     """

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Graph, Node
 from ortconv.partition.partitioner import Grouping, node_name
@@ -29,8 +28,7 @@ SHOWN = 5
 SHOWN_OPS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(NamedTuple):
     """Refused nodes, and the partitions if the target supported them. `steps` are pairs of a verb and the nodes that it is for."""
 
     steps: tuple[tuple[str, tuple[Node, ...]], ...]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import Trait, traits
@@ -125,8 +125,7 @@ def seconds(node: Node, speed: Speed) -> float:
 # ---------------------------------------------------------------------- partitions
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """A partition on a device: bytes copied in and out, multiply-adds, seconds on the CPU and on the accelerator."""
 
     bytes_in: int
@@ -146,7 +145,7 @@ class Cost:
         return self.gain > 0
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "gain_seconds": self.gain, "worthwhile": self.is_worthwhile}
+        return {**self._asdict(), "gain_seconds": self.gain, "worthwhile": self.is_worthwhile}
 
 
 def cost(partition: Partition, device: DeviceProfile) -> Cost:
@@ -163,8 +162,7 @@ def total_seconds(nodes: Iterable[Node], speed: Speed) -> float:
     return math.fsum(seconds(n, speed) for n in nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(NamedTuple):
     """Estimate for a model on a device: the cost of each partition, the multiply-adds of all nodes, and their time on the CPU."""
 
     device: DeviceProfile

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -80,8 +80,7 @@ def _known_parameters(target: Node, dqs: Members, qs: Members) -> bool:
     return all(found is not None and found.size == 1 for found in constants)
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(NamedTuple):
     """The condition under which an operator and its neighbors form a QDQ group.
 
     `dq` lists the accepted numbers of DQ inputs (empty: one for every input that is present). `q` states which outputs feed Q

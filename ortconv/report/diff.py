@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,7 +62,7 @@ def page_of(found: ModelDiff, a: Path, b: Path, options: Mapping[str, object]) -
         f"{a.name} and {b.name}",
         "no change" if found.equal else counted(len(found.changes), "change"),
         (scenes[0], scenes[1]),
-        [replace(head, title="What changed"), *shown, about(options)],
+        [head._replace(title="What changed"), *shown, about(options)],
         kind="difference",
         steps=[RewriteStep(s.rule, s.root, s.removed, s.made) for s in replayed],
         changed=(gone, come),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,7 +44,7 @@ def page_of(found: Inspection, model: Path, fix_dims: Mapping[str, int], options
     return page(
         model.name,
         f"{counted(found.nodes, 'node')}, {found.format.upper()}",
-        [replace(head, title="Model"), *shown, about(options)],
+        [head._replace(title="Model"), *shown, about(options)],
         kind="inspection",
         stage=stage(picture(drawn(graph), model.name)),
     )

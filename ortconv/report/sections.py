@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -44,8 +43,7 @@ Fact = tuple[str, str]
 NOTHING = Markup("")
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """Lines of text, and a table below them if there are rows. Columns whose names begin with > are aligned to the right.
 
     A page shows `figure` between the lines and the table; other views leave it out.

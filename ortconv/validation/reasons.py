@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,8 +39,7 @@ from ortconv.validation.undefined import flip_zeros, replace_undefined
 from ortconv.validation.widen import NARROW, SINGLE, narrow, wide, widen
 
 
-@dataclass(frozen=True, slots=True)
-class Deviation:
+class Deviation(NamedTuple):
     """A result `got` of an engine for set `i` of inputs at output `k`, and the output `want` of the source."""
 
     engine: str
@@ -69,7 +68,7 @@ class Reasons:
         if found.gap.mismatch is not None and not found.gap.is_in_elements:
             return self._varies_in_length(found)
         if found.gap.strays:
-            found = replace(found, gap=replace(found.gap, strays=self._strays(found)))
+            found = found._replace(gap=replace(found.gap, strays=self._strays(found)))
             if accepts(found.tolerance, found.gap):
                 return True
         reason = next((reason for reason in _REASONS if reason(self, found)), None)

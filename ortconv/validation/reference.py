@@ -53,7 +53,7 @@ class Reference(SourceRuns):
         for found in self._compared("numpy", i, results):
             apart = _in_range(found)
             error = max(error, np.inf if apart.reason is not None else apart.scaled)
-            fits = fits and accepts(replace(found.tolerance, limit=share * found.tolerance.limit), found.gap)
+            fits = fits and accepts(found.tolerance._replace(limit=share * found.tolerance.limit), found.gap)
         return fits, error
 
     def _compared(self, engine: str, i: int, results: Outputs | None) -> Iterator[Deviation]:
@@ -75,7 +75,7 @@ class Reference(SourceRuns):
     def _widen_tolerances(self) -> None:
         """With an error budget, make limits relative to the range of each output over all inputs."""
         if self.settings.error_budget is not None and not any(t.range for t in self.tolerances):
-            self.tolerances = [replace(t, range=self._range(k)) for k, t in enumerate(self.tolerances)]
+            self.tolerances = [t._replace(range=self._range(k)) for k, t in enumerate(self.tolerances)]
 
     def _range(self, k: int) -> float:
         """The largest finite magnitude of an output over all inputs; 0 if it is not an array of numbers.

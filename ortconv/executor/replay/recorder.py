@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from math import prod
@@ -38,12 +37,12 @@ class Step(NamedTuple):
     node: Node
 
 
-@dataclass(eq=False, repr=False)
 class _Replay:
     """The function of a recorded step, without operands: it repeats the calls and returns the result, which is in its place."""
 
-    calls: Sequence[Call]
-    result: Any = None
+    def __init__(self, calls: Sequence[Call], result: Any = None) -> None:
+        self.calls = calls
+        self.result = result
 
     def __call__(self) -> Any:
         for function, args in self.calls:

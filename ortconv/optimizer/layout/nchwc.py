@@ -6,7 +6,6 @@ The result depends on the block length of this machine's CPU, so it is produced 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -52,16 +51,15 @@ class Blocked(NamedTuple):
         return channels
 
 
-@dataclass
 class BlockedValues:
     """The blocked values of a graph; creates more of them on demand."""
 
-    graph: Graph
-    context: Context
-    block: int = field(default_factory=block_length)
-    of: dict[Value, Blocked] = field(default_factory=dict)
-    replaced: list[Node] = field(default_factory=list)
-    constants: dict[tuple[Value, str], Value] = field(default_factory=dict)
+    def __init__(self, graph: Graph, context: Context) -> None:
+        self.graph, self.context = graph, context
+        self.block = block_length()
+        self.of: dict[Value, Blocked] = {}
+        self.replaced: list[Node] = []
+        self.constants: dict[tuple[Value, str], Value] = {}
 
     def make(
         self, node: Node, op: str, inputs: Inputs, attrs: Attributes, domain: str = DOMAIN, shape: Shape | None = None

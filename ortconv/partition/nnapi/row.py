@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import Check, no_objection
 from ortconv.partition.nnapi.checks import float32
 
 
-@dataclass(frozen=True, slots=True)
-class NnapiRow:
+class NnapiRow(NamedTuple):
     """The requirements of an operator.
 
     `since` is the least since_version, and `level` the least feature level, or a function of the unit. `types` checks

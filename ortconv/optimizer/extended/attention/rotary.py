@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -46,12 +45,12 @@ class Rotation(NamedTuple):
         return _dim(self.x, axis)
 
 
-@dataclass
 class Tables:
     """Nodes shared by the rotations of one graph: tables with one row per position, and the positions of rows."""
 
-    graph: Graph
-    made: dict[object, Value] = field(default_factory=dict)
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.made: dict[object, Value] = {}
 
     def of(self, r: Rotation) -> tuple[Value, Value, Value] | None:
         """Positions, cosines and sines; the latter have one column per pair of elements. None if they have an unknown form."""

@@ -109,8 +109,7 @@ def _operands(sums: list[_GateSum]) -> dict[Value, tuple[Columns, ...]]:
     return {x: tuple(its[x] for its in weights) for x in weights[0]}
 
 
-@dataclass(slots=True)
-class _GateSum:
+class _GateSum(NamedTuple):
     products: list[tuple[Value, Columns]]
     biases: list[Columns]
     nodes: set[Node]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,15 +29,14 @@ Operands = Sequence[Value | None]
 Weights = Sequence[Array | None]
 
 
-@dataclass(frozen=True, slots=True)
-class ChainLink:
-    """A cell of a chain: the previous state, unless it is zero, and its input, x[index] or x[:, index] of a tensor of rank 3."""
+class ChainLink(NamedTuple):
+    """A cell of a chain: the previous state, unless it is zero, and its input, x[step] or x[:, step] of a tensor of rank 3."""
 
     cell: LstmCell
     h_before: Value | None
     x: Value
     axis: int
-    index: int
+    step: int
 
     @property
     def batch(self) -> Dim:
@@ -158,9 +157,9 @@ def _link(cell: LstmCell, h_before: Value | None) -> ChainLink | None:
 
 def _continues(run: Chain, link: ChainLink) -> bool:
     last = run[-1]
-    if link.x is not last.x or link.axis != last.axis or abs(link.index - last.index) != 1:
+    if link.x is not last.x or link.axis != last.axis or abs(link.step - last.step) != 1:
         return False
-    if len(run) > 1 and link.index - last.index != last.index - run[-2].index:
+    if len(run) > 1 and link.step - last.step != last.step - run[-2].step:
         return False
     return not last.cell.c.is_read_outside(last.cell.nodes | link.cell.nodes)
 
@@ -187,7 +186,7 @@ def _replace(graph: Graph, chain: Chain, context: Context) -> bool:
     if c is not None:
         graph.replace(end.c, c)
     for link in read:
-        found = h if all_h is None else made.element(all_h, 0, link.index - _low(chain), (all_h.shape or ())[1:])
+        found = h if all_h is None else made.element(all_h, 0, link.step - _low(chain), (all_h.shape or ())[1:])
         assert found is not None
         graph.replace(link.cell.h, found)
     removed = sum(graph.remove_dead(node) for node in nodes if node is not None)
@@ -196,7 +195,7 @@ def _replace(graph: Graph, chain: Chain, context: Context) -> bool:
 
 
 def _low(chain: Chain) -> int:
-    return min(chain[0].index, chain[-1].index)
+    return min(chain[0].step, chain[-1].step)
 
 
 def _is_zero(value: Value) -> bool:
@@ -219,8 +218,6 @@ def _weights(link: ChainLink) -> tuple[Array, Array, Array | None] | None:
 
 class _LstmMaker(Maker):
     """Creates the nodes around an LSTM."""
-
-    __slots__ = ()
 
     def with_axes(self, op: str, value: Value, axes: Sequence[int], shape: tuple[Dim, ...]) -> Value:
         if self.place.parent.opset() >= LISTS_BY_INPUT[op]:
@@ -261,7 +258,7 @@ class _LstmMaker(Maker):
         self, chain: Chain, x: Value, states: Operands, weights: Weights, wanted: Sequence[bool]
     ) -> list[Value | None]:
         """The same of an input x, (length, batch, size), with at least one row in the batch."""
-        width, backwards = chain[0].cell.width, chain[-1].index < chain[0].index
+        width, backwards = chain[0].cell.width, chain[-1].step < chain[0].step
         attrs: dict[str, Attribute] = {"hidden_size": width}
         if backwards:
             attrs["direction"] = "reverse"

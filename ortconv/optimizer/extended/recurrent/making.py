@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,11 +13,11 @@ from ortconv.optimizer.engine import constant
 from ortconv.optimizer.insertion import insert
 
 
-@dataclass(frozen=True, slots=True)
 class Maker:
     """Creates nodes before a given node, the place, assigned to the provider of that place."""
 
-    place: Node
+    def __init__(self, place: Node) -> None:
+        self.place = place
 
     def constant(self, array: Array) -> Value:
         return constant(self.place, array)
