@@ -1,4 +1,4 @@
-"""Write ortconv/ir/operators.txt: what onnxruntime knows of operators beyond what the onnx package does.
+"""Write ortconv/ir/operators.txt: the operator schemas of onnxruntime that the onnx package lacks.
 
     python schemas/operators.py
 

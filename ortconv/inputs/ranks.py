@@ -126,7 +126,7 @@ def _rank_by_list(node: Node) -> int | None:
 
 
 def _by_equation(node: Node, slot: int) -> int | None:
-    """The rank of an Einsum's operand: its letters in the equation. None if an ellipsis stands for more axes."""
+    """The rank of an Einsum's operand: the number of its letters in the equation. None if the operand has an ellipsis."""
     terms = node.attr("equation", "").split("->")[0].split(",")
     return None if slot >= len(terms) or "." in terms[slot] else len(terms[slot].replace(" ", ""))
 
